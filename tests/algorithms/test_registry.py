@@ -340,7 +340,7 @@ def test_a_mistake_in_a_composition_names_the_operator_and_its_part() -> None:
 
     @algorithm("all_gather", name="own_io", chunks="P")
     def io(schedule: Builder) -> None:
-        blocks = {"src_chunk": 0, "dst_chunk": schedule.ranks[:, None]}
+        blocks: dict[str, Any] = {"src_chunk": 0, "dst_chunk": schedule.ranks[:, None]}
         with schedule.step():
             schedule.copy(
                 src=schedule.ranks[:, None], dst=schedule.ranks, **blocks, src_buffer="input", dst_buffer="output"
@@ -350,6 +350,11 @@ def test_a_mistake_in_a_composition_names_the_operator_and_its_part() -> None:
         algorithm("reduce_scatter", name="own_back")(twice.reversed()).verify(3)
     with pytest.raises(ScheduleError, match=r" \(own_wrong, 3 ranks\): reversed: .*; in own_io\.reversed\(\)"):
         algorithm("all_reduce", name="own_wrong")(io.reversed().then(twice)).build(3)
+
+
+def test_a_keyword_with_a_mistake_gets_a_suggestion() -> None:
+    with pytest.raises(TypeError, match=r"expected arguments name=, chunks=, .*; found nme=; did you mean 'name'"):
+        algorithm("all_reduce", nme="own")  # type: ignore[call-arg]
 
 
 def test_what_is_sent_is_promised_exactly() -> None:

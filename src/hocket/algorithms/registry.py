@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from hocket.algorithms.layout import Constraint, Layout, Parameter, partition
 from hocket.algorithms.promise import Formula, Promise, parse
@@ -23,10 +23,13 @@ from hocket.algorithms.user_code import (
     number,
     whole_number,
 )
-from hocket.errors import ScheduleError, VerifyError
+from hocket.errors import ScheduleError, VerifyError, did_you_mean
 from hocket.schedule import COLLECTIVES, Builder, Certificate, Declared, Schedule, compose, find_collective, verify
 
 _CACHED_SCHEDULES = 64
+
+_Arguments = ParamSpec("_Arguments")
+_Returned = TypeVar("_Returned")
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,6 +226,23 @@ on_replaced: list[Callable[[], None]] = []
 """Functions to call when a name gets another algorithm, so that caches by name forget the old one."""
 
 
+def _named_arguments(function: Callable[_Arguments, _Returned]) -> Callable[_Arguments, _Returned]:
+    """The function, with a suggestion in the error for a keyword that it does not take."""
+    code = function.__code__
+    known = code.co_varnames[: code.co_kwonlyargcount]
+
+    @functools.wraps(function)
+    def checked(*arguments: _Arguments.args, **keywords: _Arguments.kwargs) -> _Returned:
+        for word in keywords:
+            if word not in known:
+                near, takes = did_you_mean(word, known), "=, ".join(known)
+                raise TypeError(f"{function.__name__}: expected arguments {takes}=; found {word}={near}")
+        return function(*arguments, **keywords)
+
+    return checked
+
+
+@_named_arguments
 def algorithm(
     *collectives: str,
     name: str,
@@ -250,7 +270,7 @@ def algorithm(
     with groups or with a grid has groups= or dims=, functions of p that give the default: sizes of groups of
     consecutive ranks, or lengths of the grid, the last one fastest.
     """
-    caller = sys._getframe(1)
+    caller = sys._getframe(2)  # the one of the call, behind _named_arguments
     source = f"{caller.f_code.co_filename}:{caller.f_lineno}"
     for collective in collectives:
         find_collective(collective)
