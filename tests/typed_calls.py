@@ -36,6 +36,11 @@ def answers() -> None:
     assert_type(hocket.explain("all_reduce", "64K", topology="torus:4x4").topology, str)
     assert_type(hocket.show("ring").num_steps, int)
     assert_type(hocket.show("broadcast", root=1).algorithms, tuple[str, ...])
+    ring = hocket.algorithms("all_reduce")["ring"]
+    assert_type(hocket.verify(ring).holds, bool)
+    assert_type(hocket.simulate("all_reduce", topology="torus:4x4", algorithm=[ring, "direct"]).seconds, float)
+    assert_type(hocket.explain("all_reduce", 64, ranks=4, algorithm=ring).by, str)
+    assert_type(hocket.show(ring).num_steps + hocket.show(ring.build(4)).num_steps, int)
     assert_type(hocket.topology("torus:4x4").num_ranks, int)
     assert_type(hocket.algorithms("all_reduce")["ring"].name, str)
     print(hocket.explain("all_reduce", "64K", topology="torus:4x4").by)  # type: ignore[attr-defined]

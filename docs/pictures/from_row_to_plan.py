@@ -78,7 +78,9 @@ The row says what rank {receiver} holds after the step. It does not say where th
 
 ## 3. The fold
 
-The proof numbers every chunk of every buffer of every rank. This number is the *place*: {width} * rank + chunk, as this schedule has only one buffer, `data`. A step
+The proof numbers every chunk of every buffer of every rank. This number is the *place*: {width} * rank + chunk, as
+this schedule has only one buffer,
+`data`. A step
 becomes *folds*: a fold reads places in order and writes one. A row that reduces reads the old content first, so this
 fold reads two:
 
@@ -103,7 +105,8 @@ of the sender has no target and the row of the receiver has no source, which -1 
 
 {form_rows}
 A form also says where each spot lies: in the input until it is written, and from then on at its *home*, which is in
-the output. A *location* is 4 * number + space (`input` is space 0, `output` is space 1); one counter numbers both spaces:
+the output. A *location* is 4 * number + space (`input` is space 0, `output` is space 1); one counter numbers both
+spaces:
 
 {locations}
 The {num_ranks} ranks have {num_forms} forms: {alike}. The rows of a step are sorted by sender, so rank 0 sends before
@@ -132,7 +135,8 @@ is given exactly these arrays.
 
 Law 3 joins the plans of all ranks. It numbers all instructions from 0 to {last}, and all messages in the same way. The
 row is message {message} of this count: instruction {send} sends it, and instruction {fold} receives it, after message
-{before} of the same channel. The table calls a message by its index of section 7, and shows only the waits among these three:
+{before} of the same channel. The table calls a message by its index of section 7, and shows only the waits among these
+three:
 
 {joint}
 Law 3 looks for a cycle of waits, and for two accesses of one location that nothing orders. This schedule has neither.

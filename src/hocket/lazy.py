@@ -36,6 +36,7 @@ def lazy_names(
         return value
 
     def names_of_package() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *modules})
+        hidden = {"TYPE_CHECKING", "lazy", "lazy_names", "_"}  # what a face needs for itself
+        return sorted({*vars(sys.modules[package]), *modules} - hidden)
 
     return load, names_of_package, list(modules)

@@ -57,10 +57,17 @@ def test_finding_by_name_or_file(tmp_path: Path) -> None:
     for arguments, message in (
         (
             ("ring", "broadcast"),
-            r"algorithm for broadcast, one of binomial, .*direct, .*star or FILE.py:NAME; found 'ring'",
+            r"algorithm for broadcast, one of binomial, .*star or FILE.py:NAME; found 'ring'; ring is for all_gather, ",
         ),
         (("rnig",), r"expected an algorithm, one of .*, ring, scatter_all_gather, .* or FILE.py:NAME; found 'rnig'"),
-        ((f"{file}:star", "barrier"), r"algorithm for barrier, one of those in .*own.py, star \(broadcast\);"),
+        (
+            (f"{file}:star", "barrier"),
+            r"algorithm for barrier, one of those in .*own.py, wrong; found .*own.py:star'; star is for broadcast$",
+        ),
+        (
+            (str(file), "gather"),
+            r"for gather, but .*own.py has none; found .*own.py'; it has star \(broadcast\), wrong \(barrier\)$",
+        ),
         ((str(tmp_path / "other.py"),), "expected an algorithm, FILE.py, FILE.py:NAME or FILE.xml; found no file"),
     ):
         with pytest.raises(ValueError, match=message):

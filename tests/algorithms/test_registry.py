@@ -331,6 +331,42 @@ def test_a_wrong_use_of_built_in_algorithms_is_not_their_fault() -> None:
         algorithm("all_reduce", name="own")(gather.then(scatter, collective="all_reduce")).verify(4)
 
 
+def test_a_mistake_in_a_composition_names_the_operator_and_its_part() -> None:
+    @algorithm("all_gather", name="own_twice", chunks="P")
+    def twice(schedule: Builder) -> None:
+        for _ in range(2):
+            with schedule.step():
+                schedule.copy(src=schedule.ranks[:, None], dst=schedule.ranks, chunk=schedule.ranks[:, None])
+
+    @algorithm("all_gather", name="own_io", chunks="P")
+    def io(schedule: Builder) -> None:
+        blocks: dict[str, Any] = {"src_chunk": 0, "dst_chunk": schedule.ranks[:, None]}
+        with schedule.step():
+            schedule.copy(
+                src=schedule.ranks[:, None], dst=schedule.ranks, **blocks, src_buffer="input", dst_buffer="output"
+            )
+
+    with pytest.raises(VerifyError, match=r": law 2 .*; in own_twice\.reversed\(\)\n"):
+        algorithm("reduce_scatter", name="own_back")(twice.reversed()).verify(3)
+    with pytest.raises(ScheduleError, match=r" \(own_wrong, 3 ranks\): reversed: .*; in own_io\.reversed\(\)"):
+        algorithm("all_reduce", name="own_wrong")(io.reversed().then(twice)).build(3)
+
+
+def test_a_keyword_with_a_mistake_gets_a_suggestion() -> None:
+    with pytest.raises(TypeError, match=r"expected arguments name=, chunks=, .*; found nme=; did you mean 'name'"):
+        algorithm("all_reduce", nme="own")  # type: ignore[call-arg]
+
+
+def test_what_is_sent_is_promised_exactly() -> None:
+    @algorithm("broadcast", name="own_star", chunks="1", sent="P")
+    def star(schedule: Builder) -> None:
+        with schedule.step():
+            schedule.copy(src=schedule.root, dst=schedule.ranks[schedule.ranks != schedule.root], chunk=0)
+
+    with pytest.raises(VerifyError, match=r"is not exactly what is declared; expected 3, found 2\n"):
+        star.verify(3)
+
+
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     for content in (b"\xff\xfe", b"x = '\0'"):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -111,6 +112,48 @@ def test_a_file_that_cannot_run_is_a_failure(tmp_path: Path) -> None:
     assert not proof and proof.algorithms == () and "wrong.py:2" in proof.failures[0].message
 
 
+UNGUARDED = """
+import hocket
+import hocket.answers.proofs
+import os
+hocket.answers.proofs._MIN_POOL_WORK = 0
+os.sched_getaffinity = lambda _: {0, 1}
+print("main program")
+@hocket.algorithm("all_gather", name="of_main", chunks="P")
+def of_main(schedule):
+    with schedule.step():
+        schedule.copy(src=schedule.ranks[:, None], dst=schedule.ranks, chunk=schedule.ranks[:, None])
+for what in ("whole.py", "of_main", "dissemination", None):
+    print(bool(hocket.verify(what, "1-3", collective=None if what else "all_gather")))
+"""
+
+
+@pytest.mark.parametrize("by", ["file", "standard input"])
+def test_a_main_program_without_a_guard_can_ask_for_a_proof(by: str, tmp_path: Path) -> None:
+    (tmp_path / "whole.py").write_text(BROKEN.replace("p // 2", "p - 1"))
+    (tmp_path / "main.py").write_text(UNGUARDED)
+    done = subprocess.run(
+        [sys.executable, "main.py" if by == "file" else "-"],
+        input=UNGUARDED if by == "standard input" else "",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert (done.stdout.split("\n"), done.stderr) == (["main program", *["True"] * 4, ""], "")
+
+
+def test_a_process_that_dies_is_a_failure_of_its_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hocket.answers.proofs._MIN_POOL_WORK", 0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    file = tmp_path / "deadly.py"
+    dies = f"    import os\n    os._exit(7) if os.getpid() != {os.getpid()} and schedule.num_ranks == 3 else None\n"
+    file.write_text(BROKEN.replace("p // 2", "p - 1").replace("    p, rank", dies + "    p, rank"))
+    proof = hocket.verify(str(file), "2-4")
+    assert [failure.num_ranks for failure in proof.failures] == [3] and proof.algorithms[0].num_schedules == 2
+    assert re.search(r"deadly\.py:\d+: .* ended with exit status 7.*; ask for fewer ranks", proof.failures[0].message)
+
+
 def test_a_prediction_has_typed_numbers_and_the_load_of_every_link() -> None:
     found = hocket.simulate("all_reduce", num_bytes="64M", topology=hocket.topology("torus:2x2"))
     assert found.ratio is not None and found.ratio > 1 - 1e-9 and found.seconds == pytest.approx(found.bound_seconds)
@@ -135,8 +178,21 @@ def test_bad_arguments_are_refused_before_anything_runs() -> None:
         (lambda: hocket.show("gather", root=4), "gather: expected a root from 0 to 3, found 4"),
         (lambda: hocket.show("gather", ranks=65), "gather: expected 1 to 64 ranks"),
         (lambda: hocket.show("gather", collective="gather"), "gather: expected no collective, which is for algorithms"),  # type: ignore[call-overload]
+        (
+            lambda: hocket.verify("torus", "1-16", dims=(2, 8)),
+            "16 ranks; found 16 rank counts from 1 to 16",
+        ),
     ):
         with pytest.raises(ValueError, match=words):
+            ask()
+    for ask in (
+        lambda: hocket.verify("ring", ranks=["x"]),  # type: ignore[list-item]
+        lambda: hocket.verify("ring", ranks=2.5),  # type: ignore[arg-type]
+        lambda: hocket.show("ring", ranks="x"),  # type: ignore[arg-type]
+        lambda: hocket.explain("all_reduce", 64, ranks="x"),  # type: ignore[call-overload]
+        lambda: hocket.simulate("all_reduce", ranks="x", topology="torus:2x2"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match=r"ranks: expected a number of ranks, such as 4; found ('x'|2.5)"):
             ask()
     with pytest.raises(hocket.errors.ScheduleError, match="all_reduced"):
         hocket.algorithms("all_reduced")
@@ -158,10 +214,26 @@ def test_the_algorithms_of_a_collective_are_read_only() -> None:
         hocket.algorithms.ALGORITHMS["all_gather", "mine"] = known["ring"]  # type: ignore[attr-defined]
     with pytest.raises(KeyError, match=r"one of .*ring.*; found 'rign'"):
         known["rign"]
+    with pytest.raises(KeyError, match="did you mean 'ring'"):
+        known["rig"]
+    with pytest.raises(TypeError, match=r"expected a collective, one of all_reduce, .*; found None"):
+        hocket.algorithms()  # type: ignore[call-arg]
+    assert "for a collective, by name" in (hocket.algorithms.__doc__ or "")
+    assert max(map(len, str(hocket.algorithms("all_reduce")).splitlines())) < 160
     head, *rows = str(known).splitlines()
     assert head.split()[:4] == ["algorithm", "ranks", "steps", "sent"] and len(rows) == len(known)
     assert any(row.startswith("ring ") and "P - 1" in row for row in rows)
     assert known._repr_html_().count("<tr>") == len(known) + 1
+
+
+def test_an_answer_prints_itself_without_a_console(capsys: pytest.CaptureFixture[str]) -> None:
+    hocket.show("ring", ranks=2).print()
+    assert capsys.readouterr().out.startswith("all_reduce ring, 2 ranks\n")
+
+
+def test_the_names_of_a_package_are_those_for_users() -> None:
+    for package in (hocket, hocket.answers):
+        assert not {"TYPE_CHECKING", "lazy", "lazy_names", "_"} & set(dir(package)) and "__name__" in dir(package)
 
 
 def test_importing_everything_does_not_import_torch() -> None:
@@ -180,6 +252,37 @@ def test_an_algorithm_of_ones_own_is_explained_beside_the_others(where: dict[str
     file.write_text(BROKEN)
     with pytest.raises(hocket.errors.VerifyError, match="law 2"):
         hocket.explain("all_gather", "64K", algorithm=f"{file}:half", **where)
+
+
+def test_what_the_decorator_returns_is_an_algorithm_to_ask_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    @hocket.algorithm("all_gather", name="own_object", chunks="P")
+    def own(schedule: Any) -> None:
+        with schedule.step():
+            schedule.copy(src=schedule.ranks[:, None], dst=schedule.ranks, chunk=schedule.ranks[:, None])
+
+    monkeypatch.setattr("hocket.answers.proofs._MIN_POOL_WORK", 0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    assert hocket.verify(own, "1-3").algorithms[0].ranks == (1, 2, 3)
+    assert hocket.verify(own.refine(2), 3) and hocket.verify(hocket.algorithms("all_gather")["ring"], "2-4")
+    assert (hocket.show(own, ranks=3).name, hocket.show(own.refine(2)).num_chunks) == ("own_object", 8)
+    shown = hocket.show(own.build(5))
+    assert (shown.num_ranks, shown.num_steps, shown.breach) == (5, 1, None) and "law 1, 2" not in str(shown)
+    assert hocket.show(hocket.algorithms("broadcast")["binomial"].build(4, 2)).root == 2
+    found = hocket.simulate("all_gather", algorithm=[own, "ring"], topology="torus:2x2", num_bytes="64K")
+    assert {found.algorithm, found.others[0].algorithm} == {"own_object", "ring"}
+    assert hocket.simulate("all_gather", algorithm=own, topology="torus:2x2").svg()
+    explained = hocket.explain("all_gather", "64K", algorithm=own, topology="torus:2x2")
+    assert "own_object" in {one.algorithm for one in explained.candidates}
+    for ask in (
+        lambda: hocket.simulate("broadcast", algorithm=own, topology="torus:2x2"),
+        lambda: hocket.verify(own, collective="broadcast"),
+    ):
+        with pytest.raises(ValueError, match="expected an algorithm for broadcast; found all_gather own_object "):
+            ask()
+    with pytest.raises(ValueError, match=r"has registered; found all_gather own_object.refine"):
+        hocket.explain("all_gather", 64, algorithm=own.refine(2), ranks=2)
+    with pytest.raises(TypeError, match=r"or what @hocket.algorithm\(...\) returns; found function"):
+        hocket.show(ask)  # type: ignore[arg-type]
 
 
 def test_nothing_is_reported_as_leaked_at_the_end() -> None:

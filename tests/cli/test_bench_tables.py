@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hocket.cli.bench import bench_report, measure
+from hocket.cli.bench.bench_comparison import clearly_fastest
 from tests.cli.test_bench import SHORT, rows_of
 
 
@@ -33,14 +34,36 @@ def test_algorithms_are_compared_side_by_side(bench: Callable[..., str]) -> None
     rows = rows_of(found)
     assert [row[0] for row in rows] == ["8", "64", "512"]
     for row in rows:
-        times = {float(cell.rstrip("*")): cell for cell in row[5:8]}
-        assert times[min(times)].endswith("*") and any(not cell.endswith("*") for cell in row[5:8])
+        times = [float(cell.rstrip("*")) for cell in row[5:8]]
+        marked = [time for time, cell in zip(times, row[5:8], strict=True) if cell.endswith("*")]
+        assert marked in ([], [min(times)])
     results = json.loads(bench(*call, "--json"))["results"]
     assert [(one["size"], one["algorithm"]) for one in results] == [
         (size, name) for size in (8, 64, 512) for name in ("ring", "direct_two_shot", "direct")
     ]
     rows = list(csv.DictReader(io.StringIO(bench(*call, "--format", "csv"))))
     assert [row["algorithm"] for row in rows[:3]] == ["ring", "direct_two_shot", "direct"]
+
+
+def timing(low: float | None, high: float | None, num_wrong: int = 0) -> bench_report.Timing:
+    return bench_report.Timing(2.0, 2.0, 2.0, 2.0, 20, low, high, None, num_wrong)
+
+
+@pytest.mark.parametrize(
+    ("timings", "fastest"),
+    [
+        ((timing(1, 2), timing(3, 4)), 0),
+        ((timing(3, 4), timing(1, 2), timing(2.5, 9)), 1),
+        ((timing(1, 3), timing(2, 4)), None),  # ranges overlap
+        ((timing(1, 2, num_wrong=1), timing(3, 4)), 1),
+        ((timing(None, None), timing(None, None)), None),  # one round each
+        ((timing(1, 2), None), 0),
+    ],
+)
+def test_only_an_algorithm_whose_rounds_do_not_overlap_with_others_is_the_fastest(
+    timings: tuple[bench_report.Timing | None, ...], fastest: int | None
+) -> None:
+    assert clearly_fastest(timings) is (None if fastest is None else timings[fastest])
 
 
 def test_of_compared_algorithms_a_wrong_one_is_never_the_fastest(
@@ -51,5 +74,5 @@ def test_of_compared_algorithms_a_wrong_one_is_never_the_fastest(
         return int(self.calls == 1)  # that of ring
 
     monkeypatch.setattr(measure.Bench, "_wrong", wrong)
-    [row] = rows_of(bench("all_reduce", "--algorithm", "ring,direct", "-b", "8", "-e", "8", *SHORT))
+    [row] = rows_of(bench("all_reduce", "--algorithm", "ring,direct", "-b", "8", "-e", "8", *SHORT, "-n", "5"))
     assert row[5] == "wrong" and row[6].endswith("*")

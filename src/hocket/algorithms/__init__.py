@@ -1,5 +1,7 @@
 """HOW: one small program for each algorithm, and the registry that knows all of them.
 
+Call this module: hocket.algorithms("all_reduce") is a table of the algorithms for a collective, by name.
+
 Unlike other faces, this one loads everything at once, because a program is known only once it has registered itself.
 """
 
@@ -11,6 +13,7 @@ from hocket.algorithms.listing import Algorithms, list_algorithms
 from hocket.algorithms.loading import find, load, only
 from hocket.algorithms.promise import said
 from hocket.algorithms.registry import ALGORITHMS, Algorithm, algorithm, is_built_in, on_replaced
+from hocket.schedule import COLLECTIVES
 
 __all__ = [
     "ALGORITHMS",
@@ -31,8 +34,11 @@ __all__ = [
 class _Face(ModuleType):
     """This module, which programs call: hocket.algorithms("all_reduce")."""
 
-    def __call__(self, collective: str) -> Algorithms:
+    def __call__(self, collective: str | None = None) -> Algorithms:
         """See list_algorithms."""
+        if not isinstance(collective, str):
+            known = ", ".join(COLLECTIVES)
+            raise TypeError(f"hocket.algorithms: expected a collective, one of {known}; found {collective!r}")
         return list_algorithms(collective)
 
 

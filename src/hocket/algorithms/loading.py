@@ -21,25 +21,36 @@ _running: set[Path] = set()  # Files that are being run; guarded by _loading.
 _by_import: dict[Path, dict[tuple[str, str], Algorithm]] = {}
 
 
-def find(reference: str, collective: str | None = None) -> list[Algorithm]:
+def find(reference: str | Algorithm, collective: str | None = None) -> list[Algorithm]:
     """All algorithms with this name, or those of a file (see load); with `collective`, only those for it.
 
-    ValueError, with a list of what exists, if there is none.
+    An Algorithm stands for itself. ValueError, with a list of what exists, if there is none.
     """
     if collective is not None:
         find_collective(collective)
+    if isinstance(reference, Algorithm):
+        if collective not in (None, reference.collective):
+            raise ValueError(f"expected an algorithm for {collective}; found {reference}")
+        return [reference]
+    if not isinstance(reference, str):
+        raise TypeError(
+            "expected an algorithm: a name, FILE.py:NAME, or what @hocket.algorithm(...) returns; "
+            f"found {type(reference).__name__} {reference!r}"
+        )
     known, path = list(ALGORITHMS.values()), ""
     found = [one for one in known if one.name == reference]
     if not found and (_split(reference)[0].endswith((".py", ".xml")) or Path(reference).is_file()):
         path, known = _split(reference)[0], load(reference)
         found = known
     fitting = [one for one in found if collective in (None, one.collective)]
+    if found and not fitting:
+        raise _unfitting(reference, collective, found, path)
     if not fitting:
         raise _unknown(reference, collective, known, path)
     return fitting
 
 
-def only(reference: str, fitting: Sequence[Algorithm]) -> Algorithm:
+def only(reference: str | Algorithm, fitting: Sequence[Algorithm]) -> Algorithm:
     """The only algorithm that find has found for a collective; ValueError if a file has several of them."""
     if len(fitting) > 1:
         names = ", ".join(one.name for one in fitting)
@@ -106,6 +117,20 @@ def _unknown(reference: str, collective: str | None, known: Collection[Algorithm
     wanted = "an algorithm" + (f" for {collective}" if collective else "")
     near = did_you_mean(_split(reference)[1] if path else reference, {one.name for one in known})
     return ValueError(f"expected {wanted}, {there}; found {reference!r}{near}")
+
+
+def _unfitting(reference: str, collective: str | None, found: Sequence[Algorithm], path: str) -> ValueError:
+    """The error for an algorithm, or a file, that is for other collectives; a file's fitting algorithms are named."""
+    beside = [one for one in ALGORITHMS.values() if not path or one.source.rpartition(":")[0] == path]
+    names = ", ".join(sorted(one.name for one in beside if one.collective == collective))
+    there = f"one of those in {path}, {names}" if path else f"one of {names} or FILE.py:NAME"
+    if not names:
+        there = f"but {path} has none"
+    if len({one.name for one in found}) == 1:
+        kinds = f"{found[0].name} is for {', '.join(sorted(one.collective for one in found))}"
+    else:
+        kinds = f"it has {', '.join(sorted(f'{one.name} ({one.collective})' for one in found))}"
+    return ValueError(f"expected an algorithm for {collective}, {there}; found {reference!r}; {kinds}")
 
 
 def _registered_since(before: dict[tuple[str, str], Algorithm], name: str) -> list[Algorithm]:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from hocket.algorithms.layout import Constraint, Layout, Parameter, partition
 from hocket.algorithms.promise import Formula, Promise, parse
@@ -23,10 +23,13 @@ from hocket.algorithms.user_code import (
     number,
     whole_number,
 )
-from hocket.errors import ScheduleError, VerifyError, name_count
+from hocket.errors import ScheduleError, VerifyError, did_you_mean, name_count
 from hocket.schedule import COLLECTIVES, Builder, Certificate, Declared, Schedule, compose, find_collective, verify
 
 _CACHED_SCHEDULES = 64
+
+_Arguments = ParamSpec("_Arguments")
+_Returned = TypeVar("_Returned")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,7 +38,7 @@ class Algorithm:
 
     `produce(layout)` makes a schedule; use `build`, which checks its arguments and remembers. `source` is "file:line".
     Promises are None for a composition that has not been registered. `groups` and `dims` give the default of a
-    parameter by the rank count; None if the algorithm does not take it.
+    parameter by the rank count; None if the algorithm does not take it. `composed` says how it is composed.
     """
 
     collective: str
@@ -51,6 +54,7 @@ class Algorithm:
     ranks: Constraint | None = None
     groups: Parameter | None = None
     dims: Parameter | None = None
+    composed: str = ""
     _build: Callable[[Layout], Schedule] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -160,6 +164,8 @@ class Algorithm:
             # If a user's algorithm uses a built-in one, a wrong step of that one is the fault of its use.
             known = site and (not is_built_in(site) or is_built_in(self.source))
             error.locate(site if known else self.source)
+            if self.composed:
+                error.args = (f"{error.args[0]}; in {self.composed}",)
             error.add_note(f"in the schedule of {self} for {schedule.num_ranks} ranks, root {schedule.root}")
             raise
 
@@ -169,7 +175,7 @@ class Algorithm:
         return _composed(
             result,
             f"{self.name}.then({other.name})",
-            lambda layout: compose.then(self._made(layout), other._made(layout), collective=collective),
+            lambda first, second: compose.then(first, second, collective=collective),
             self,
             other,
         )
@@ -180,7 +186,7 @@ class Algorithm:
         return _composed(
             result,
             f"{self.name}.beside({other.name})",
-            lambda layout: compose.beside(self._made(layout), other._made(layout), collective=collective),
+            lambda first, second: compose.beside(first, second, collective=collective),
             self,
             other,
         )
@@ -188,12 +194,12 @@ class Algorithm:
     def refine(self, chunks: int) -> "Algorithm":
         """This algorithm with every chunk cut in `chunks`: compose.refine."""
         name = f"{self.name}.refine({chunks})"
-        return _composed(self.collective, name, lambda layout: compose.refine(self._made(layout), chunks), self)
+        return _composed(self.collective, name, lambda made: compose.refine(made, chunks), self)
 
     def reversed(self) -> "Algorithm":
         """This algorithm run backwards: compose.reversed."""
         result = compose.collective_of_reversed(self.collective)
-        return _composed(result, f"{self.name}.reversed()", lambda layout: compose.reversed(self._made(layout)), self)
+        return _composed(result, f"{self.name}.reversed()", compose.reversed, self)
 
     def _made(self, layout: Layout) -> Schedule:
         """The schedule for a layout that a composition was given."""
@@ -223,6 +229,23 @@ on_replaced: list[Callable[[], None]] = []
 """Functions to call when a name gets another algorithm, so that caches by name forget the old one."""
 
 
+def _named_arguments(function: Callable[_Arguments, _Returned]) -> Callable[_Arguments, _Returned]:
+    """The function, with a suggestion in the error for a keyword that it does not take."""
+    code = function.__code__
+    known = code.co_varnames[: code.co_kwonlyargcount]
+
+    @functools.wraps(function)
+    def checked(*arguments: _Arguments.args, **keywords: _Arguments.kwargs) -> _Returned:
+        for word in keywords:
+            if word not in known:
+                near, takes = did_you_mean(word, known), "=, ".join(known)
+                raise TypeError(f"{function.__name__}: expected arguments {takes}=; found {word}={near}")
+        return function(*arguments, **keywords)
+
+    return checked
+
+
+@_named_arguments
 def algorithm(
     *collectives: str,
     name: str,
@@ -250,7 +273,7 @@ def algorithm(
     with groups or with a grid has groups= or dims=, functions of p that give the default: sizes of groups of
     consecutive ranks, or lengths of the grid, the last one fastest.
     """
-    caller = sys._getframe(1)
+    caller = sys._getframe(2)  # the one of the call, behind _named_arguments
     source = f"{caller.f_code.co_filename}:{caller.f_lineno}"
     for collective in collectives:
         find_collective(collective)
@@ -331,11 +354,18 @@ def tell_replaced() -> None:
         forget()
 
 
-def _composed(collective: str, name: str, produce: Callable[[Layout], Schedule], *parts: Algorithm) -> Algorithm:
+def _composed(collective: str, name: str, operate: Callable[..., Schedule], *parts: Algorithm) -> Algorithm:
+    def produce(layout: Layout) -> Schedule:
+        made = [part._made(layout) for part in parts]
+        try:
+            return operate(*made)
+        except ScheduleError as error:
+            raise ScheduleError(f"{error}; in {name}") from None
+
     groups = next((part.groups for part in parts if part.groups), None)
     dims = next((part.dims for part in parts if part.dims), None)
     ranks = functools.reduce(_both, (part.ranks for part in parts))
-    return Algorithm(collective, name, "", "composed", produce, ranks=ranks, groups=groups, dims=dims)
+    return Algorithm(collective, name, "", "composed", produce, composed=name, ranks=ranks, groups=groups, dims=dims)
 
 
 def _collective_of(method: str, other: Algorithm) -> str:

@@ -13,8 +13,14 @@ _PRE = '<pre style="line-height: 1.25; font-family: monospace">{code}</pre>'
 class Answer(ABC):
     """An answer of Hocket: frozen fields, `str()` as the command prints it, and a page for notebooks."""
 
+    def print(self, console: "Terminal | None" = None) -> None:
+        """Prints the answer as the command does, on standard output unless there is a console."""
+        from hocket.view import Terminal
+
+        self._print(console or Terminal())
+
     @abstractmethod
-    def print(self, console: "Terminal") -> None:
+    def _print(self, console: "Terminal") -> None:
         """Prints the answer as the command does."""
 
     @abstractmethod

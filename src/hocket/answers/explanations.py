@@ -8,8 +8,8 @@ from hocket.answers.answer import Answer
 from hocket.answers.limits import check_memory, check_ranks
 from hocket.answers.networks import Network, named_network
 from hocket.answers.predictions import Prediction
-from hocket.answers.quantities import parse_size
-from hocket.answers.simulation_case import SimulationCase, check_collective
+from hocket.answers.quantities import parse_size, read_num_ranks
+from hocket.answers.simulation_case import SimulationCase, algorithms_of, check_collective
 from hocket.overloads import overload
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Explanation(Answer):
 
         return explain_text.why(self.as_json())
 
-    def print(self, console: "Terminal") -> None:
+    def _print(self, console: "Terminal") -> None:
         """Prints the candidates, why one of them runs, and which is the fastest at which size."""
         from hocket.view import print_explanation
 
@@ -117,7 +117,7 @@ class NetworkExplanation(Answer):
 
         return network_explanation.why(self.as_json()["candidates"])
 
-    def print(self, console: "Terminal") -> None:
+    def _print(self, console: "Terminal") -> None:
         """Prints the candidates, why the first wins, its messages, and which is the fastest at which size."""
         from hocket.view import print_network_explanation
 
@@ -139,7 +139,7 @@ def explain(
     *,
     ranks: int,
     topology: None = ...,
-    algorithm: str | Sequence[str] = ...,
+    algorithm: "str | Algorithm | Sequence[str | Algorithm]" = ...,
     measure: bool = ...,
 ) -> Explanation: ...
 @overload
@@ -149,7 +149,7 @@ def explain(
     *,
     topology: "str | Network | Topology",
     ranks: int | None = ...,
-    algorithm: str | Sequence[str] = ...,
+    algorithm: "str | Algorithm | Sequence[str | Algorithm]" = ...,
     links: Sequence[str] = ...,
     reduce: str = ...,
     overhead: str = ...,
@@ -161,7 +161,7 @@ def explain(
     *,
     ranks: int | None = ...,
     topology: "str | Network | Topology | None" = ...,
-    algorithm: str | Sequence[str] = ...,
+    algorithm: "str | Algorithm | Sequence[str | Algorithm]" = ...,
     measure: bool = ...,
     links: Sequence[str] = ...,
     reduce: str = ...,
@@ -175,7 +175,7 @@ def explain(
     *,
     ranks: int | None = None,
     topology: "str | Network | Topology | None" = None,
-    algorithm: str | Sequence[str] = (),
+    algorithm: "str | Algorithm | Sequence[str | Algorithm]" = (),
     measure: bool = False,
     links: Sequence[str] = (),
     reduce: str = "",
@@ -186,15 +186,16 @@ def explain(
     num_bytes: the size of the whole vector, a number or text such as "64K"; not for barrier. With `ranks` alone the
     call is explained on this host; measure=True times the algorithms now. With `topology`, KIND:ARGS, a file, or what
     hocket.topology returns, all costs are simulated on that network, among its first `ranks` ranks; links, reduce and
-    overhead change it as the options of `hocket simulate` do. algorithm: FILE.py:NAME, or several, to compare with the
-    built-in algorithms. Raises ValueError for a bad argument, TopologyError for an impossible network, VerifyError for
-    an algorithm that breaks a law.
+    overhead change it as the options of `hocket simulate` do. algorithm: FILE.py:NAME, what @hocket.algorithm returns,
+    or several, to compare with the built-in algorithms. Raises ValueError for a bad argument, TopologyError for an
+    impossible network, VerifyError for an algorithm that breaks a law.
     """
     from hocket.schedule import find_collective_name
 
     collective = find_collective_name(collective) or collective
     if topology is None and ranks is None:
         raise ValueError("expected ranks (--ranks), or a topology (--topology); found neither")
+    ranks = None if ranks is None else read_num_ranks(ranks)
     if topology is not None and measure:
         raise ValueError("measure (--measure) times this machine and excludes a topology; leave one of them out")
     if topology is not None:
@@ -226,12 +227,15 @@ def explain(
     return NetworkExplanation(**found | {"steps": tuple(found["steps"])}, candidates=candidates, fastest=fastest)
 
 
-def _registered(references: str | Sequence[str], collective: str) -> "list[Algorithm]":
+def _registered(references: "str | Algorithm | Sequence[str | Algorithm]", collective: str) -> "list[Algorithm]":
     """Returns the algorithms of these files and names. A file registers its own, so that they are compared too."""
-    from hocket.algorithms import find, only
+    from hocket.algorithms import ALGORITHMS, find, only
 
-    names = references.split(",") if isinstance(references, str) and references else list(references)
-    return [only(name, find(name, collective)) for name in names]
+    own = [only(one, find(one, collective)) for one in algorithms_of(references)]
+    for one in own:
+        if ALGORITHMS.get((one.collective, one.name)) is not one:
+            raise ValueError(f"expected an algorithm that @hocket.algorithm(...) has registered; found {one}")
+    return own
 
 
 def _on_host(collective: str, num_ranks: int, num_bytes: int, *, measure: bool) -> Explanation:

@@ -39,7 +39,7 @@ class Network(Answer):
     sockets: tuple[str, ...] | None
     topology: "Topology" = field(compare=False)
 
-    def print(self, console: "Terminal") -> None:
+    def _print(self, console: "Terminal") -> None:
         """Prints nodes and links, and the matrix of ways."""
         from hocket.view import print_topology
 

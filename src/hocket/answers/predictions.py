@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from hocket.answers.answer import Answer
 from hocket.answers.networks import Network, named_network
-from hocket.answers.quantities import parse_size
-from hocket.answers.simulation_case import SimulationCase, cases_of
+from hocket.answers.quantities import parse_size, read_num_ranks
+from hocket.answers.simulation_case import SimulationCase, algorithms_of, cases_of
 
 if TYPE_CHECKING:
+    from hocket.algorithms import Algorithm
     from hocket.network import SimulationResult, Topology
     from hocket.view import Terminal
 
@@ -64,7 +65,7 @@ class Prediction(Answer):
         """Returns the answer as plain values, as `hocket simulate --json` does."""
         return self.row() | {"others": [one.row() for one in self.others]}
 
-    def print(self, console: "Terminal") -> None:
+    def _print(self, console: "Terminal") -> None:
         """Prints the time, its parts, the bottleneck and the busiest links, and the other algorithms."""
         from hocket.view import print_result
 
@@ -82,7 +83,7 @@ def simulate(
     collective: str,
     *,
     topology: "str | Network | Topology",
-    algorithm: str | Sequence[str] = (),
+    algorithm: "str | Algorithm | Sequence[str | Algorithm]" = (),
     num_bytes: int | str | None = None,
     ranks: int | None = None,
     root: int | None = None,
@@ -94,22 +95,21 @@ def simulate(
 ) -> Prediction:
     """Predicts the time of a collective on a network: of one algorithm, or of the fastest of several.
 
-    topology: KIND:ARGS, a file, or what hocket.topology returns. algorithm: names or FILE.py:NAME; without it, up to
-    1024 ranks, all built-in ones are tried. num_bytes: the size of the whole vector, a number or text such as "64M"
-    (the default); not for barrier. ranks: use only the first ranks. level: "closed", "steps" or "events". links, reduce
-    and overhead change the network as the options of `hocket simulate` do. record: keep what was sent when. Raises
-    ValueError for a bad argument, TopologyError for an impossible network, VerifyError for an algorithm that breaks a
-    law.
+    topology: KIND:ARGS, a file, or what hocket.topology returns. algorithm: names, FILE.py:NAME or what
+    @hocket.algorithm returns; without it, up to 1024 ranks, all built-in ones are tried. num_bytes: the size of the
+    whole vector, a number or text such as "64M" (the default); not for barrier. ranks: use only the first ranks. level:
+    "closed", "steps" or "events". links, reduce and overhead change the network as the options of `hocket simulate` do.
+    record: keep what was sent when. Raises ValueError for a bad argument, TopologyError for an impossible network,
+    VerifyError for an algorithm that breaks a law.
     """
     from hocket.schedule import find_collective_name
 
-    names = algorithm.split(",") if isinstance(algorithm, str) and algorithm else list(algorithm)
     cases, notes = cases_of(
         find_collective_name(collective) or collective,
         [named_network(topology)],
-        algorithms=names,
+        algorithms=algorithms_of(algorithm),
         sizes=[] if num_bytes is None else [parse_size(num_bytes)],
-        rank_counts=[] if ranks is None else [ranks],
+        rank_counts=[] if ranks is None else [read_num_ranks(ranks)],
         links=links,
         reduce=reduce,
         overhead=overhead,

@@ -92,7 +92,7 @@ class Proof(Answer):
         """Returns how many algorithms hold."""
         return str(self).rpartition("\n")[2]
 
-    def print(self, console: "Terminal") -> None:
+    def _print(self, console: "Terminal") -> None:
         """Prints a line for each algorithm that holds, and each failure."""
         from hocket.view import print_proof
 
@@ -112,7 +112,7 @@ class Proof(Answer):
 
 
 def verify(
-    algorithm: str | None = None,
+    algorithm: "str | Algorithm | None" = None,
     ranks: int | str | Iterable[int] | None = None,
     *,
     collective: str | None = None,
@@ -122,13 +122,18 @@ def verify(
 ) -> Proof:
     """Proves an algorithm for rank counts, every root, and both alias modes. A broken law is in the result's failures.
 
-    algorithm: a name, FILE.py, FILE.py:NAME or FILE.xml; None means all built-in ones, or those of `collective`. ranks:
-    4, "1-16" (the default), "2,4,8", or numbers. groups, dims: for algorithms that take them; they also set the number
-    of ranks. progress wraps the iterator of finished jobs, whose number it is given. Raises ValueError for a bad
-    argument. A file that cannot run is a failure, too.
+    algorithm: what @hocket.algorithm returns, a name, FILE.py, FILE.py:NAME or FILE.xml; None means all built-in ones,
+    or those of `collective`. ranks: 4, "1-16" (the default), "2,4,8", or numbers. groups, dims: for algorithms that
+    take them; they also set the number of ranks. progress wraps the iterator of finished jobs, whose number it is
+    given. Raises ValueError for a bad argument. A file that cannot run is a failure, too.
     """
     given = {"groups": None if groups is None else tuple(groups), "dims": None if dims is None else tuple(dims)}
-    counts = read_rank_counts(ranks_of_layout(groups, dims) or "1-16" if ranks is None else ranks)
+    there = ranks_of_layout(groups, dims)
+    counts = read_rank_counts(there or "1-16" if ranks is None else ranks)
+    if there is not None and len(counts) > 1:
+        name = "dims" if groups is None else "groups"
+        asked = f"{len(counts)} rank counts from {counts[0]} to {counts[-1]}"
+        raise ValueError(f"expected {name} without ranks (--ranks), as they describe {there} ranks; found {asked}")
     check_proved_ranks(counts, "a proof")
     started = time.perf_counter()
     try:
@@ -178,7 +183,7 @@ def _summary(one: "Algorithm", results: "Sequence[_Result]") -> ProvedAlgorithm:
 
 @dataclass(frozen=True)
 class _Job:
-    reference: str | None
+    reference: "str | Algorithm | None"
     collective: str
     name: str
     num_ranks: int
@@ -206,7 +211,7 @@ class _Result:
     failures: list[Breach]
 
 
-def _select(reference: str | None, collective: str | None) -> "list[Algorithm]":
+def _select(reference: "str | Algorithm | None", collective: str | None) -> "list[Algorithm]":
     from hocket.algorithms import ALGORITHMS, find
     from hocket.schedule import find_collective
 
@@ -218,17 +223,16 @@ def _select(reference: str | None, collective: str | None) -> "list[Algorithm]":
 
 
 def _jobs(
-    reference: str | None, layout: dict[str, tuple[int, ...] | None], one: "Algorithm", num_ranks: int
+    reference: "str | Algorithm | None", layout: dict[str, tuple[int, ...] | None], one: "Algorithm", num_ranks: int
 ) -> Iterator[_Job]:
     """Yields the jobs that prove one algorithm for one rank count and all roots."""
     from hocket.algorithms import is_built_in
     from hocket.schedule import find_collective
 
-    is_only_here = reference in (None, one.name) and not is_built_in(one.source)
-    if any(layout.values()):
-        one.layout(
-            num_ranks, groups=layout["groups"], dims=layout["dims"]
-        )  # A bad layout is a bad argument, not a broken law.
+    in_a_file = isinstance(reference, str) and reference != one.name
+    is_only_here = not in_a_file and not is_built_in(one.source)
+    if any(layout.values()):  # a bad layout is a bad argument, not a broken law
+        one.layout(num_ranks, groups=layout["groups"], dims=layout["dims"])
     num_roots = num_ranks if find_collective(one.collective).rooted else 1
     roots_each = max(1, _MOST_JOB_WORK // num_ranks**2)
     for first in range(0, num_roots, roots_each):

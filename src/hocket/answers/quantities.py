@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterable
+from operator import index
+from typing import Any
 
 from hocket.answers.limits import MOST_BYTES, MOST_COUNT
 
@@ -9,12 +11,18 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MOST_COUNTS = 1 << 16  # rank counts in one range
 
 
+def read_num_ranks(ranks: Any) -> int:
+    """Returns a number of ranks as an int. Raises TypeError for anything that is no whole number."""
+    try:
+        return index(ranks)
+    except TypeError:
+        raise TypeError(f"ranks: expected a number of ranks, such as 4; found {ranks!r}") from None
+
+
 def read_rank_counts(asked: int | str | Iterable[int]) -> list[int]:
     """Returns rank counts, sorted: of 4, of "4", "1-16" or "2,4,8-16", or of numbers. Raises ValueError for others."""
-    if isinstance(asked, int):
-        asked = [asked]
     if not isinstance(asked, str):
-        counts = sorted(set(asked))
+        counts = sorted({*map(read_num_ranks, asked if isinstance(asked, Iterable) else [asked])})
         for count in counts:
             if not 1 <= count <= MOST_COUNT:
                 raise ValueError(f"expected rank counts from 1 to {MOST_COUNT}; found {count}")

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hocket.answers.answer import Answer
 from hocket.answers.limits import check_proved_ranks, laws_asked
+from hocket.answers.quantities import read_num_ranks
 from hocket.answers.shown_collective import ShownCollective, show_collective
 from hocket.answers.simulation_case import root_of
 from hocket.overloads import overload
 
 if TYPE_CHECKING:
+    from hocket.algorithms import Algorithm
     from hocket.schedule import Schedule, Step
     from hocket.view import Terminal
 
@@ -72,7 +74,7 @@ class ShownSchedule(Answer):
             raise ValueError(f"expected at most {_MAX_JSON_ROWS:,} rows as JSON, found {self.schedule.num_rows:,}")
         return self.facts() | {"steps": [_as_json(step) for step in self.schedule.steps()]}
 
-    def print(self, console: "Terminal") -> None:
+    def _print(self, console: "Terminal") -> None:
         """Prints the steps, the costs and the laws."""
         from hocket.view import print_schedule
 
@@ -94,7 +96,7 @@ def show(  # type: ignore[overload-overlap]  # a name that is known when types a
 ) -> ShownCollective: ...
 @overload
 def show(
-    algorithm: str,
+    algorithm: "str | Algorithm | Schedule",
     *,
     collective: str | None = None,
     ranks: int | None = None,
@@ -103,7 +105,7 @@ def show(
     dims: Sequence[int] | None = None,
 ) -> ShownSchedule: ...
 def show(
-    algorithm: str,
+    algorithm: "str | Algorithm | Schedule",
     *,
     collective: str | None = None,
     ranks: int | None = None,
@@ -113,10 +115,10 @@ def show(
 ) -> ShownSchedule | ShownCollective:
     """Returns the steps of an algorithm, or what a collective does, for 4 ranks unless it says otherwise.
 
-    algorithm: a name, FILE.py, FILE.py:NAME or FILE.xml; or the name of a collective, which shows what each rank holds
-    before and after. collective: needed if several have an algorithm of this name; without it all_reduce is taken, if
-    it has one. groups, dims: for algorithms that take them; they also set the number of ranks. Raises ValueError for a
-    bad argument. A broken law is in `breach`.
+    algorithm: a name, FILE.py, FILE.py:NAME, FILE.xml, what @hocket.algorithm returns, or a schedule; or the name of a
+    collective, which shows what each rank holds before and after. collective: needed if several have an algorithm of
+    this name; without it all_reduce is taken, if it has one. groups, dims: for algorithms that take them; they also set
+    the number of ranks. Raises ValueError for a bad argument. A broken law is in `breach`.
     """
     named = _collective_named(algorithm)
     if named is not None:
@@ -127,12 +129,16 @@ def show(
     from hocket.algorithms import find, only, said
     from hocket.answers.proofs import ranks_of_layout
     from hocket.errors import VerifyError
+    from hocket.schedule import Schedule
 
+    if isinstance(algorithm, Schedule):
+        ranks, root = ranks or algorithm.num_ranks, root or algorithm.root or None
+        algorithm = _of_schedule(algorithm)
     found = find(algorithm, collective)
     kinds = [one.collective for one in found]
     kind = "all_reduce" if "all_reduce" in kinds else kinds[0]
     one = only(algorithm, [one for one in found if one.collective == kind])
-    root, num_ranks = root_of(one.collective, root), ranks
+    root, num_ranks = root_of(one.collective, root), None if ranks is None else read_num_ranks(ranks)
     if num_ranks is None:
         allowed = filter(one.allows, (_DEFAULT_RANKS, *range(2, 65)))  # a file may support one rank count only
         num_ranks = ranks_of_layout(groups, dims) or next(allowed, _DEFAULT_RANKS)
@@ -168,12 +174,22 @@ def show(
     )
 
 
-def _collective_named(name: str) -> str | None:
+def _collective_named(name: object) -> str | None:
     """Returns the collective of this name, in Hocket's spelling or NCCL's, unless an algorithm has the name."""
     from hocket.algorithms import ALGORITHMS
     from hocket.schedule import find_collective_name
 
-    return None if any(name == one for _, one in ALGORITHMS) else find_collective_name(name)
+    if not isinstance(name, str) or any(name == one for _, one in ALGORITHMS):
+        return None
+    return find_collective_name(name)
+
+
+def _of_schedule(schedule: "Schedule") -> "Algorithm":
+    """Returns an algorithm that has this schedule, and no other."""
+    from hocket.algorithms import Algorithm
+
+    ranks = (str(schedule.num_ranks), lambda num_ranks: num_ranks == schedule.num_ranks)
+    return Algorithm(schedule.collective, "schedule", "", schedule.site(0), lambda _: schedule, ranks=ranks)
 
 
 def _as_json(step: "Step") -> list[dict[str, Any]]:

@@ -50,7 +50,7 @@ class ShownCollective(Answer):
             ]
         return facts | {"algorithms": list(self.algorithms)}
 
-    def print(self, console: "Terminal") -> None:
+    def _print(self, console: "Terminal") -> None:
         """Prints a line for each rank."""
         from hocket.view import print_collective
 

@@ -26,7 +26,8 @@ class SimulationCase:
     """One call to simulate; small, so that it can be sent to another process.
 
     num_ranks: number of ranks, the first ones of the topology; None means all. links, reduce, overhead: texts, as the
-    options --link, --reduce and --overhead take them.
+    options --link, --reduce and --overhead take them. program: the algorithm itself, if it was given; a case with one
+    stays in this process.
     """
 
     collective: str
@@ -39,6 +40,7 @@ class SimulationCase:
     level: str = "events"
     root: int = 0
     overhead: str = ""
+    program: "Algorithm | None" = None
 
     def network(self) -> "Topology":
         """Returns the topology with its ranks placed; cached across cases."""
@@ -145,6 +147,8 @@ class SimulationCase:
     def _found(self) -> "Algorithm":
         from hocket.algorithms import find, only
 
+        if self.program is not None:
+            return self.program
         return only(self.algorithm, find(self.algorithm, self.collective))
 
 
@@ -156,7 +160,7 @@ def cases_of(
     collective: str,
     topologies: "Sequence[str | Topology]",
     *,
-    algorithms: Sequence[str] = (),
+    algorithms: "Sequence[str | Algorithm]" = (),
     sizes: Sequence[int] = (),
     rank_counts: Sequence[int] = (),
     links: Sequence[str] = (),
@@ -183,18 +187,37 @@ def cases_of(
     for topology in topologies:
         for num_ranks in counts:
             placed = _network(topology, tuple(links), num_ranks)
-            names = algorithms or candidates(collective, placed)
+            tried = algorithms or candidates(collective, placed)
             cases += [
                 SimulationCase(
-                    collective, name, num_bytes, topology, num_ranks, tuple(links), reduce, level, root, overhead
+                    collective, name, num_bytes, topology, num_ranks, tuple(links), reduce, level, root, overhead, own
                 )
                 for num_bytes in sizes or [DEFAULT_BYTES]
-                for name in names
+                for name, own in (_named(one, collective) for one in tried)
             ]
-            for case in cases[-len(names) :]:  # the check does not depend on the size
+            for case in cases[-len(tried) :]:  # the check does not depend on the size
                 case.check()
     distinct = {(case.algorithm, case.network().num_ranks): case for case in cases}.values()
     return cases, [note for case in distinct if (note := case.prove())]
+
+
+def algorithms_of(asked: "str | Algorithm | Sequence[str | Algorithm]") -> "list[str | Algorithm]":
+    """Returns the algorithms that are asked for: one, several, or a text such as "ring,direct"."""
+    from hocket.algorithms import Algorithm
+
+    if isinstance(asked, Algorithm):
+        return [asked]
+    return [*(asked.split(",") if isinstance(asked, str) and asked else asked)]
+
+
+def _named(one: "str | Algorithm", collective: str) -> "tuple[str, Algorithm | None]":
+    """Returns the name, and the algorithm if it was given itself. Raises ValueError if it is for another collective."""
+    from hocket.algorithms import find
+
+    if isinstance(one, str):
+        return one, None
+    (own,) = find(one, collective)
+    return own.name, own
 
 
 def root_of(collective: str, root: int | None) -> int:

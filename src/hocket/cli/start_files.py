@@ -14,7 +14,7 @@ import numpy as np
     name="{name}",
     chunks=lambda p: {chunks},  # number of chunks of the data, for p ranks
     steps=lambda p: {steps},
-    sent=lambda p: {sent},  # most that a rank sends; 1: {vector}
+    sent=lambda p: {sent},  # sent at most, exactly; 1: {vector}
 )
 def {name}(schedule):
     """{idea}"""

@@ -102,16 +102,19 @@ def _refuse_shared(repeats: Sequence[Repeat], number: int) -> None:
     if len(np.unique(ranks)) == len(ranks):
         return  # Parts that write on different ranks need no closer look, which would cost the most.
     steps = [repeat.step.expanded() for repeat in repeats]
-    written = concatenate(steps).destinations()
+    joined = concatenate(steps)
+    written = joined.destinations()
     part = np.repeat(np.arange(len(steps)), [len(step) for step in steps])
     order = np.argsort(written, kind="stable")
     twice = (np.diff(written[order]) == 0) & (np.diff(part[order]) != 0)
     if twice.any():
         at = int(np.argmax(twice))
+        row = order[at]
         left, right = (repeats[part[order[at + i]]].site or "one part" for i in (0, 1))
         raise ScheduleError(
-            f"beside: expected no place that two parts write in one step, found {twice.sum()} in step {number}"
-            f" ({left} and {right})"
+            f"beside: expected no place that two parts write in one step, found {twice.sum()} in step {number}, first"
+            f" {Buffer(joined.dst_buffer[row]).name.lower()}[{joined.dst_chunk[row]}] of rank {joined.dst[row]}"
+            f" ({left} and {right}); put the parts on different chunks with compose.on(..., chunks=[...])"
         )
 
 

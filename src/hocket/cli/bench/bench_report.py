@@ -49,7 +49,7 @@ _NAMES_OF_OSU = {
 class Timing:
     """The measured times of one operation in seconds: the one that -a selects, and those over ranks.
 
-    percentiles are p50 and p99.
+    fastest_round and slowest_round are None if there was only one round. percentiles are p50 and p99.
     """
 
     seconds: float
@@ -57,6 +57,8 @@ class Timing:
     minimum: float
     maximum: float
     iterations: int
+    fastest_round: float | None
+    slowest_round: float | None
     percentiles: tuple[float, float] | None
     num_wrong: int | None
 

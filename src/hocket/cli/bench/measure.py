@@ -25,7 +25,7 @@ from hocket.runtime.tuning import host_bound
 _FEWEST = 20  # iterations, the default of NCCL's tests
 _MOST = 100_000
 _LEAST_SECONDS = 0.05  # least time to measure, where the bench chooses the number of iterations
-_NUM_BATCHES = 5  # each of at least _FEWEST calls; the median is reported
+_NUM_BATCHES = 5  # rounds, each of at least _FEWEST calls unless algorithms are compared; the median is reported
 _MOST_PERCENTILE_CALLS = 10_000
 
 _RANK0, _AVERAGE, _MIN = range(3)  # values of -a; 3 is the maximum
@@ -61,9 +61,10 @@ def run_as_rank(settings: BenchSettings) -> int:
 
 @dataclass
 class _Times:
-    """Seconds of one operation on each rank."""
+    """Seconds of one operation on each rank, in the median of the rounds, and as reported for each round, sorted."""
 
     by_rank: npt.NDArray[np.float64]
+    rounds: list[float]
     num_calls: int
 
 
@@ -122,6 +123,8 @@ class Bench:
             minimum=float(np.min(times.by_rank)),
             maximum=float(np.max(times.by_rank)),
             iterations=times.num_calls,
+            fastest_round=times.rounds[0] if len(times.rounds) > 1 else None,
+            slowest_round=times.rounds[-1] if len(times.rounds) > 1 else None,
             percentiles=percentiles,
             num_wrong=self._wrong(case),
         )
@@ -147,11 +150,12 @@ class Bench:
 
     def _times(self, call: Callable[[], Any], num_operations: int) -> _Times:
         num_calls = self._settings.iterations or self._chosen(call)
-        num_batches = _NUM_BATCHES if num_calls >= _NUM_BATCHES * _FEWEST else 1
+        fewest = 1 if len(self._settings.algorithms) > 1 else _FEWEST  # a comparison needs to know how times vary
+        num_batches = _NUM_BATCHES if num_calls >= _NUM_BATCHES * fewest else 1
         each = -(-num_calls // num_batches)
         batches = [self._together(self._batch(call, each) / (each * num_operations)) for _ in range(num_batches)]
         batches.sort(key=self._reported)
-        return _Times(batches[len(batches) // 2], each * num_batches)
+        return _Times(batches[len(batches) // 2], [*map(self._reported, batches)], each * num_batches)
 
     def _chosen(self, call: Callable[[], Any]) -> int:
         """Returns a number of iterations that takes long enough for the clock; equal on all ranks."""

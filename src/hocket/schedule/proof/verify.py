@@ -239,9 +239,9 @@ def _check_promises(schedule: Schedule, declared: Declared, sent: "np.ndarray[An
     most = Fraction(int(sent.max()), schedule.vector_chunks)
     if declared.sent is not None and not math.isclose(declared.sent, most, rel_tol=1e-9):
         raise VerifyError(
-            f"the most that a rank sends, in units of {schedule.kind.vector}, is not what is declared",
+            f"the most that a rank sends, in units of {schedule.kind.vector}, is not exactly what is declared",
             law=5,
             rank=int(np.argmax(sent)),
             expected=f"{float(declared.sent):.9g}",
-            found=f"{float(most):.9g} ({most})",
+            found=f"{float(most):.9g}" + (f" ({most})" if most.denominator > 1 else ""),
         )
