@@ -6,7 +6,7 @@ extra rows for ranks that share cores. `hocket show choice` prints the result, a
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -168,7 +168,7 @@ def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast",
         if not left and allowed.binds(collective):
             raise ValueError(
                 f"{collective}: {ALGO} allows {allowed}, which leaves no algorithm for {num_ranks} ranks; "
-                f"expected at least one of {_fitting(collective, num_ranks, order)}"
+                f"expected at least one of {fitting(collective, num_ranks, (order,))}"
             )
         names = left or names
     for rule in policy.rules:  # Tuner files have no orders: a rule whose algorithm lacks the label does not apply.
@@ -181,7 +181,7 @@ def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast",
     if chosen is None:
         raise ValueError(
             f"{collective}: {ALGO} allows {allowed}, without the label {label} for {num_ranks} ranks, which "
-            f"order={order!r} needs; expected one of {_fitting(collective, num_ranks, order)}"
+            f"order={order!r} needs; expected one of {fitting(collective, num_ranks, (order,))}"
         )
     return chosen
 
@@ -241,10 +241,11 @@ def _serves(collective: str, name: str, num_ranks: int) -> bool:
     return one is not None and one.allows(num_ranks)
 
 
-def _fitting(collective: str, num_ranks: int, order: str) -> str:
-    """Returns the algorithms that support this rank count in this order, as text."""
+def fitting(collective: str, num_ranks: int, orders: Collection[str]) -> str:
+    """Returns the algorithms that support this rank count in one of these orders, as text."""
     return ", ".join(
         name
         for name in sorted(algorithm_names(collective))
-        if _serves(collective, name, num_ranks) and has_label(collective, name, num_ranks, order)
+        if _serves(collective, name, num_ranks)
+        and any(has_label(collective, name, num_ranks, order) for order in orders)
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hocket import _core
 from hocket.algorithms import Algorithm
-from hocket.runtime.choice.select import ORDERS, Policy, choose
+from hocket.runtime.choice.select import ORDERS, Policy, choose, fitting
 from hocket.runtime.communicator.arguments import (
     NOTHING,
     RESIZABLE,
@@ -35,6 +35,7 @@ Options = tuple[str | None, str | None, float | None, bool]
 
 _KIND = {name: number for number, name in enumerate(KINDS)}
 _REDUCING = frozenset(name for name, one in COLLECTIVES.items() if one.reduces and one.exactly_once)
+_FOLDS = {"rank_order": "in rank order", "balanced_tree": "as a balanced tree"}
 _LABELS = {order: frozenset((label,)) for order, label in ORDERS.items() if label is not None}
 _BLOCK_PER_RANK = frozenset(name for name, one in COLLECTIVES.items() if one.blocks != "one" and not one.uneven)
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -136,15 +137,15 @@ class Calls(_core.Caller):
         order = settings.order if order is None else check_order(collective, order)
         number = PLAIN.get((op, dtype)) if type(op) is str else None
         parameters: dict[str, Any] = {}
-        wanted: list[frozenset[str]] = []  # a label of each
+        wanted: list[tuple[str, frozenset[str]]] = []  # what wants one of these labels
         if number is None:
             reduction = reduction_of(collective, op, dtype)
             number, parameters = OPS.index(reduction.name), parameters_of(reduction, dtype)
-            wanted += [labels_of(reduction)] if reduction.function is not None else []
+            wanted += [("this op", labels_of(reduction))] if reduction.function is not None else []
         if collective not in _REDUCING:
             order = "fast"
         elif order != "fast":
-            wanted.append(_LABELS[order])
+            wanted.append((f"order={order!r}", _LABELS[order]))
         elif wanted:
             order = "rank"  # only steers the choice for a user's op; a named algorithm need not have this label
         algorithm = settings.algorithm if algorithm is None else check_algorithm(collective, algorithm)
@@ -159,9 +160,9 @@ class Calls(_core.Caller):
             grid = self.topology.shape if len(self.topology.axes) > 1 else None
             planned = launched(found, self._rank, self._size, root, aliased, grid)
             planned = self._plans.setdefault(key, planned)  # another thread may have been faster
-        for labels in wanted:
+        for what, labels in wanted:
             if not labels & planned.labels:
-                raise _lacks(collective, algorithm, self._size, labels, planned.labels)
+                raise _lacks(collective, algorithm, self._size, what, labels)
         return planned, _KIND[collective], number, extra_of(parameters, lengths), settings.timeout
 
     def _check_root(self, collective: str, root: int) -> int:
@@ -204,10 +205,11 @@ class Calls(_core.Caller):
         return rows
 
 
-def _lacks(collective: str, algorithm: str, size: int, required: frozenset[str], found: frozenset[str]) -> ValueError:
-    """Returns the error for an algorithm that does not fold in the required order."""
+def _lacks(collective: str, algorithm: str, size: int, what: str, labels: frozenset[str]) -> ValueError:
+    """Returns the error for an algorithm that does not fold in an order that `what`, a part of the call, needs."""
+    orders = [order for order, label in ORDERS.items() if label in labels]
+    folds = " or ".join(fold for label, fold in _FOLDS.items() if label in labels)
     return ValueError(
-        f"{collective}: expected an algorithm whose certificate for {size} ranks has the label "
-        f"{' or '.join(sorted(required))}, which order= or a user's op needs; that of {algorithm!r} has "
-        f"{', '.join(sorted(found)) or 'none'}; omit algorithm=, or see `hocket verify --all`"
+        f"{collective}: {what} needs an algorithm that reduces {folds}, and {algorithm!r} does not with {size} ranks; "
+        f"leave algorithm= out, or take one of {fitting(collective, size, orders)}"
     )
