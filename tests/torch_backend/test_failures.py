@@ -15,8 +15,9 @@ import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from hocket.errors import CollectiveMismatch, CollectiveTimeout, PeerAborted
+from hocket.errors import CollectiveMismatch, CollectiveTimeout, PeerAborted, RendezvousError
 from hocket.torch_backend import _create
+from hocket.torch_backend.roll_call import call_roll, come
 from tests.torch_backend.ranks import run
 
 
@@ -240,12 +241,20 @@ def second_of_two(store: Any, seconds: float) -> Any:
 
 def test_a_store_that_is_lost_is_no_timeout() -> None:
     class Lost(dist.Store):
-        def wait(self, keys: list[str], timeout: timedelta) -> None:
+        def check(self, keys: list[str]) -> bool:
             raise dist.DistNetworkError("connection reset by peer")
 
     with pytest.raises(dist.DistBackendError, match=r"has lost the store .*reset by peer") as caught:
         _create(second_of_two(Lost(), 60.0), None)
     assert caught.value.__cause__.missing == ()
+
+
+def test_waiting_for_ranks_prints_no_warnings_of_pytorch(capfd: pytest.CaptureFixture[str]) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with pytest.raises(RendezvousError, match="rank 1 did not come within"):
+        call_roll(store, "scope", [0, 1], 0, 0.2)
+    assert not come(store, ["never"], 0.0)
+    assert capfd.readouterr().err == ""
 
 
 def test_ranks_that_do_not_come_are_named(tmp_path: Path) -> None:

@@ -5,11 +5,10 @@ The errors use the words of PyTorch's own errors, because programs look for them
 
 import contextlib
 import time
-from datetime import timedelta
 from typing import Any
 
 from hocket.torch_backend.handles import BackendError
-from hocket.torch_backend.roll_call import SHORTEST_WAIT_SECONDS
+from hocket.torch_backend.roll_call import come
 
 _OK = b"ok"
 
@@ -97,10 +96,4 @@ class MonitoredBarrier:
 
     def _appears(self, key: str, seconds: float) -> bool:
         """Returns whether a rank sets the key within `seconds`; checks at least once."""
-        if seconds > 0:
-            try:
-                self._store.wait([key], timedelta(seconds=max(seconds, SHORTEST_WAIT_SECONDS)))
-            except RuntimeError:  # stores raise different errors when the time is up
-                return bool(self._store.check([key]))
-            return True
-        return bool(self._store.check([key]))
+        return come(self._store, [key], seconds)

@@ -8,14 +8,14 @@ under one name. Ranks are those of the default group.
 import sys
 import time
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 from hocket.errors import RendezvousError
 from hocket.runtime import name_ranks
 
 SHORTEST_WAIT_SECONDS = 0.001  # stores count in milliseconds; 0 means no limit
-_SLACK_SECONDS = 0.01  # by which a wait of a store may end early
+_SHORTEST_PAUSE_SECONDS = 0.0005  # between two questions to the store; each pause is twice as long as the one before
+_LONGEST_PAUSE_SECONDS = 0.02
 _FIRST_LOOK_SECONDS = 0.05  # after this wait, and then after twice as long again, the lists that are there are compared
 _LAST_LOOK_SECONDS = 2.0
 _NOTICE_SECONDS = 5.0  # after this wait, one line names the missing ranks
@@ -77,14 +77,25 @@ def _compare(here: int, members: Sequence[int], member: int, found: str) -> None
 
 def appear(store: Any, keys: Sequence[str], seconds: float, who: str, awaited: str) -> bool:
     """Returns whether all keys come into the store within `seconds`. Raises RendezvousError if the store is lost."""
-    deadline = time.monotonic() + seconds
     try:
-        store.wait(list(keys), timedelta(seconds=seconds))
+        return come(store, keys, seconds)
     except Exception as error:
-        if time.monotonic() < deadline - _SLACK_SECONDS:
-            raise RendezvousError(
-                f"{who} has lost the store of this process group while it waited for {awaited}; check whether the "
-                f"process that serves the store, usually rank 0, ended early ({error})"
-            ) from error
-        return False
+        raise RendezvousError(
+            f"{who} has lost the store of this process group while it waited for {awaited}; check whether the "
+            f"process that serves the store, usually rank 0, ended early ({error})"
+        ) from error
+
+
+def come(store: Any, keys: Sequence[str], seconds: float) -> bool:
+    """Returns whether all keys come into the store within `seconds`; checks at least once.
+
+    It asks again and again, because a TCPStore prints two warnings whenever the time of its `wait` is up.
+    """
+    deadline, pause = time.monotonic() + seconds, _SHORTEST_PAUSE_SECONDS
+    while not store.check(list(keys)):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
     return True
