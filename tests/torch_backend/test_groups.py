@@ -77,6 +77,26 @@ def test_options_of_a_group() -> None:
     run(with_options, 2)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"algorithm": "rnig"}, "Options: expected an algorithm.*'rnig'.*did you mean 'ring'"),
+        ({"algorithm": 3}, "Options: expected algorithm as a registered name"),
+        ({"order": "rnk"}, "Options: expected order to be one of .*; found 'rnk'; did you mean 'rank'"),
+        ({"timeout": -1}, "Options: timeout is -1; expected seconds above 0"),
+        ({"timeout": timedelta(seconds=-1)}, "Options: timeout is -1.0"),
+        ({"timeout": "1"}, "Options: timeout is a str"),
+    ],
+)
+def test_bad_options_are_told_where_they_are_written(options: dict[str, Any], words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        Options(**options)
+
+
+def test_the_timeout_of_options_may_be_a_timedelta() -> None:
+    assert Options(timeout=timedelta(seconds=7)).seconds() == Options(timeout=7).seconds() == 7.0
+
+
 def of_no_other_backend() -> None:
     tensor = torch.ones(4)
     dist.all_reduce(tensor)

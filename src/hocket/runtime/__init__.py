@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from hocket.runtime.choice.select import choose as choose
     from hocket.runtime.choice.tuner_file import Rule as Rule
     from hocket.runtime.communicator.arguments import check_unmasked as check_unmasked
+    from hocket.runtime.communicator.call_settings import check_algorithm as check_algorithm
+    from hocket.runtime.communicator.call_settings import check_order as check_order
     from hocket.runtime.communicator.call_settings import check_timeout as check_timeout
     from hocket.runtime.communicator.cartesian import Cartesian as Cartesian
     from hocket.runtime.communicator.communicator import Communicator as Communicator
@@ -66,7 +68,7 @@ else:
             "choice.select": ["Policy", "choose"],
             "choice.tuner_file": ["Rule"],
             "communicator.arguments": ["check_unmasked"],
-            "communicator.call_settings": ["check_timeout"],
+            "communicator.call_settings": ["check_algorithm", "check_order", "check_timeout"],
             "communicator.cartesian": ["Cartesian"],
             "communicator.communicator": ["Communicator", "Context", "init"],
             "communicator.mesh": ["Mesh"],

@@ -7,14 +7,24 @@ may serve several meetings under the same names: torchrun's does if a program de
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from hocket.algorithms import find as find_algorithms
 from hocket.errors import RendezvousError
-from hocket.runtime import MAX_ADDRESS_BYTES, Communicator, check_timeout, init, new_address
+from hocket.runtime import (
+    MAX_ADDRESS_BYTES,
+    Communicator,
+    check_algorithm,
+    check_order,
+    check_timeout,
+    init,
+    new_address,
+)
 from hocket.torch_backend.roll_call import SHORTEST_WAIT_SECONDS, appear, call_roll, text_of
 
 _KEY = "hocket/address"
@@ -25,13 +35,29 @@ _GONE = "hocket-address-is-gone"
 class Options:
     """The defaults of a process group's operations: pg_options= of init_process_group and new_group.
 
-    algorithm and order are those of hocket.Communicator.configure, equal on all ranks. timeout, in seconds, overrides
-    the timeout= of the process group.
+    algorithm and order are those of hocket.Communicator.configure, equal on all ranks. timeout, in seconds or as a
+    timedelta, overrides the timeout= of the process group. Bad values raise TypeError or ValueError.
     """
 
     algorithm: str | None = None
     order: str | None = None
-    timeout: float | None = None
+    timeout: float | timedelta | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the values here, where the program gives them."""
+        if self.algorithm is not None and check_algorithm("Options", self.algorithm):
+            try:
+                find_algorithms(self.algorithm)
+            except ValueError as error:
+                raise ValueError(f"Options: {error}") from error
+        if self.order is not None:
+            check_order("Options", self.order)
+        self.seconds()
+
+    def seconds(self) -> float | None:
+        """Returns the time-out in seconds."""
+        given = self.timeout.total_seconds() if isinstance(self.timeout, timedelta) else self.timeout
+        return None if given is None else check_timeout("Options", given)
 
 
 @dataclass(frozen=True)
@@ -97,8 +123,9 @@ def meet(given: Any, options: Options | None, default: Met | None) -> Met:
 
 def _seconds(given: Any, options: Options, default: Met | None) -> float:
     """Returns the time-out of the group's operations, and of the waits of its meeting."""
-    if options.timeout is not None:
-        seconds = check_timeout("pg_options", options.timeout)
+    own = options.seconds()
+    if own is not None:
+        seconds = own
     elif default is not None and given.timeout == distributed_c10d.default_pg_timeout:
         seconds = default.seconds
     else:
