@@ -65,9 +65,12 @@ def test_bad_arguments_are_told_before_anything_is_sent() -> None:
 
 
 def differing() -> None:
-    with pytest.raises(dist.DistBackendError, match="differ in count") as caught:
+    with pytest.raises(dist.DistBackendError, match=r"^hocket: rank.*the ranks differ in count") as caught:
         dist.all_reduce(torch.ones(1 + dist.get_rank()))
     assert isinstance(caught.value.__cause__, CollectiveMismatch)
+    # The consequence comes last, once, and with the word that programs look for.
+    assert str(caught.value).endswith("This communicator can only be closed by destroy_process_group()")
+    assert str(caught.value).count("can only be") == 1
 
 
 def split_on_one() -> None:
@@ -115,6 +118,7 @@ def alone_in_a_barrier() -> None:
     if dist.get_rank() == 0:
         with pytest.raises(dist.DistBackendError, match=" timeout ") as caught:
             dist.barrier(group)
+        assert str(caught.value).endswith("This communicator can only be closed by destroy_process_group()")
         assert isinstance(caught.value.__cause__, CollectiveTimeout) and caught.value.__cause__.missing == (1,)
         work = dist.irecv(torch.ones(1), 1)
         with pytest.raises(dist.DistBackendError, match=r"within the 0\.1 s of this wait"):

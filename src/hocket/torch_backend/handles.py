@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hocket.errors import CollectiveTimeout, CommunicationError, ForkedUse, HocketError, RendezvousError
+from hocket.errors import CollectiveTimeout, HocketError, RendezvousError
 from hocket.runtime import InFlight, current_stream, stream
 from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.tensors import Finish, on_current_stream
@@ -47,14 +47,14 @@ def raise_to_torch(error: BaseException) -> None:
 
 
 def backend_error(error: HocketError) -> BackendError:
-    """Returns the error in PyTorch's words, by which programs recognise a timeout or a closed connection."""
+    """Returns the error with " timeout " or " closed ", the words that programs look for, and its text unchanged."""
+    text = str(error)
+    end = " by destroy_process_group()" if text.endswith("can only be closed") else ""
     if isinstance(error, RendezvousError):
-        return BackendError(f"hocket: the ranks of this process group did not meet: {error}")
-    if isinstance(error, CollectiveTimeout):
-        return BackendError(f"hocket: a timeout ended this operation: {error}")
-    if isinstance(error, CommunicationError) and not isinstance(error, ForkedUse):
-        return BackendError(f"hocket: the connection is closed now: {error}")
-    return BackendError(f"hocket: {error}")
+        text = f"the ranks of this process group did not meet: {text}"
+    elif isinstance(error, CollectiveTimeout):
+        text = f"a timeout ended this operation: {text}"
+    return BackendError(f"hocket: {text}{end}")
 
 
 @as_they_are
