@@ -124,6 +124,18 @@ def test_who_comes_late(trace: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert (row["mean_seconds"], row["most_seconds"]) == (pytest.approx(17.5e-6), pytest.approx(30e-6))
 
 
+def test_a_summary_fits_into_a_narrow_terminal(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "60"}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["trace", "summary", str(trace)]) == 0
+    lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
+    assert all(len(line) <= 60 and "…" not in line for line in lines if not line.startswith("left out"))
+    assert any("launch all_reduce │ launch" in line for line in lines)  # what tells rows apart stays, and is whole
+    assert sum(line.startswith("left out, because the terminal is narrow: ") for line in lines) == 3
+
+
 def test_summary_for_a_person(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "summary", str(trace)]) == 0
     printed = capsys.readouterr().out
@@ -317,7 +329,8 @@ def test_page_has_all_and_needs_no_network(trace: Path, tmp_path: Path, capsys: 
     events = [*trace_file.read(trace).events, event(0, HOST, 300, 301, "</script><script>alert(1)", "compute")]
     trace_file.write(nasty, "run", events)
     assert main(["trace", "view", str(nasty)]) == 0
-    assert capsys.readouterr().out.strip() == str(tmp_path / "nasty.html")
+    printed = capsys.readouterr()
+    assert printed.out.strip() == str(tmp_path / "nasty.html") and "in a browser" in printed.err
     page = (tmp_path / "nasty.html").read_text()
     assert "http" not in page.replace("http-equiv", "") and "src=" not in page and "</script><script>alert" not in page
     data = json.loads(page.split('type="application/json">')[1].split("</script>")[0])

@@ -5,6 +5,7 @@ Summary and pictures also take other files in Chrome's Trace Event Format: of ho
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the action and prints the name of the written file."""
+    """Runs the action and prints the name of the written file, alone on standard output."""
     written: Path | None = None
     match arguments.action:
         case "summary":
@@ -64,6 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
             written = export(_timeline(arguments.file), arguments.hta)
     if written is not None:
         print(written)
+    if arguments.action == "view":
+        print("Open this page in a browser.", file=sys.stderr)
     return 0
 
 

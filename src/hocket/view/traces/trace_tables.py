@@ -27,7 +27,7 @@ def print_summary(summary: Summary) -> None:
     for row in summary["names"][:_MOST_NAMES]:
         times = (_time(row[key]) for key in ("wall_seconds", "self_seconds", "average_seconds"))
         names.add_row(escape(row["name"]), escape(row["category"]), *times, str(row["occurrences"]))
-    terminal.print(names)
+    terminal.print_table(names)
     left = summary["names"][_MOST_NAMES:]
     if left:
         terminal.print(f"and {len(left)} more names, {_time(sum(row['wall_seconds'] for row in left))} in total")
@@ -42,7 +42,7 @@ def print_summary(summary: Summary) -> None:
         share = f"{hidden / in_all:.0%}" if in_all and hidden is not None else "-"
         times = ("-" if row[key] is None else _time(row[key]) for key in keys)
         ranks_table.add_row(str(row["rank"]), *times, share)
-    terminal.print(ranks_table)
+    terminal.print_table(ranks_table)
     if any(row["computing_seconds"] is None for row in summary["ranks"]):
         terminal.print(
             'A rank with "-" has recorded no computation: put it in `with hocket.span("name"):`, or on a stream.'
@@ -57,7 +57,7 @@ def print_summary(summary: Summary) -> None:
             late.add_row(
                 escape(row["name"]), ranks, str(row["calls"]), f"rank {row['rank']}", f"{row['times_last']}x", *waits
             )
-        terminal.print(late)
+        terminal.print_table(late)
 
 
 def _time(seconds: float) -> str:
