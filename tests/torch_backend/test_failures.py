@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import hocket
 from hocket.errors import CollectiveMismatch, CollectiveTimeout, PeerAborted, RendezvousError
 from hocket.torch_backend import _create
 from hocket.torch_backend.roll_call import call_roll, come
@@ -67,6 +68,7 @@ def test_bad_arguments_are_told_before_anything_is_sent() -> None:
 def differing() -> None:
     with pytest.raises(dist.DistBackendError, match=r"^hocket: rank.*the ranks differ in count") as caught:
         dist.all_reduce(torch.ones(1 + dist.get_rank()))
+    assert type(caught.value) is hocket.torch_backend.BackendError
     assert isinstance(caught.value.__cause__, CollectiveMismatch)
     # The consequence comes last, once, and with the word that programs look for.
     assert str(caught.value).endswith("This communicator can only be closed by destroy_process_group()")

@@ -19,10 +19,11 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hocket.torch_backend.handles import BackendError
     from hocket.torch_backend.meeting import Options
     from hocket.torch_backend.replacing import replace_gloo
 
-__all__ = ["Options", "register", "replace_gloo"]
+__all__ = ["BackendError", "Options", "register", "replace_gloo"]
 
 
 def register() -> None:
@@ -45,6 +46,10 @@ def _create(given: Any, options: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "BackendError":
+        from hocket.torch_backend.handles import BackendError
+
+        return BackendError
     if name == "Options":
         from hocket.torch_backend.meeting import Options
 
