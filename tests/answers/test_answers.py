@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import re
 import subprocess
 import sys
@@ -141,17 +140,6 @@ def test_a_main_program_without_a_guard_can_ask_for_a_proof(by: str, tmp_path: P
         cwd=tmp_path,
     )
     assert (done.stdout.split("\n"), done.stderr) == (["main program", *["True"] * 4, ""], "")
-
-
-def test_a_process_that_dies_is_a_failure_of_its_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hocket.answers.proofs._MIN_POOL_WORK", 0)
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    file = tmp_path / "deadly.py"
-    dies = f"    import os\n    os._exit(7) if os.getpid() != {os.getpid()} and schedule.num_ranks == 3 else None\n"
-    file.write_text(BROKEN.replace("p // 2", "p - 1").replace("    p, rank", dies + "    p, rank"))
-    proof = hocket.verify(str(file), "2-4")
-    assert [failure.num_ranks for failure in proof.failures] == [3] and proof.algorithms[0].num_schedules == 2
-    assert re.search(r"deadly\.py:\d+: .* ended with exit status 7.*; ask for fewer ranks", proof.failures[0].message)
 
 
 def test_a_prediction_has_typed_numbers_and_the_load_of_every_link() -> None:

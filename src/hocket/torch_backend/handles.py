@@ -18,7 +18,6 @@ from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.tensors import Finish, on_current_stream
 
 _PATIENCE_SECONDS = 0.05  # for the callbacks of a future, before another thread sets the next futures
-_ONLY_CLOSE = " This communicator can only be closed"
 
 
 class BackendError(dist.DistBackendError):
@@ -48,16 +47,13 @@ def raise_to_torch(error: BaseException) -> None:
 
 
 def backend_error(error: HocketError) -> BackendError:
-    """Returns the error with " timeout " or " closed ", the words that programs look for. The cause comes first."""
+    """Returns the error with " timeout " or " closed ", the words that programs look for, and its text unchanged."""
     text = str(error)
-    is_final, text = text.endswith(_ONLY_CLOSE), text.removesuffix(_ONLY_CLOSE)
-    end = " This process group can only be destroyed" if is_final else ""
+    end = " by destroy_process_group()" if text.endswith("can only be closed") else ""
     if isinstance(error, RendezvousError):
         text = f"the ranks of this process group did not meet: {text}"
     elif isinstance(error, CollectiveTimeout):
         text = f"a timeout ended this operation: {text}"
-    elif is_final:
-        end = " The connection is closed now: this process group can only be destroyed"
     return BackendError(f"hocket: {text}{end}")
 
 
