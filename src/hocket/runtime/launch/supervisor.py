@@ -17,19 +17,20 @@ from types import FrameType
 
 from hocket.runtime.launch.output import Sink, Source
 from hocket.runtime.launch.tracebacks import (
+    cause_in,
     debugging,
     joined,
     last_traceback,
     message_of,
-    name_in_words,
     place_in,
     reports_another,
-    say_the_same,
     shortened,
     split_at_last,
+    subject_in,
 )
 from hocket.runtime.ranks.cores import bound
 from hocket.runtime.ranks.environment import new_address, rank_variables, torchrun_variables
+from hocket.runtime.ranks.rank_names import name_ranks
 
 GRACE_SECONDS = 5.0  # for the other ranks to end by themselves after one has failed
 TERMINATE_SECONDS = 2.0  # between SIGTERM and SIGKILL
@@ -233,15 +234,28 @@ class _Supervisor:
             following = {
                 rank: message_of(text).partition("\n")[0] for rank, text in tracebacks.items() if reports_another(text)
             }
-        said = [f"{name_in_words(ranks)}: {line}" for ranks, line in joined(following)]
+        said = [f"{name_ranks(ranks)}: {line}" for ranks, line in joined(following)]
         last = [] if cause is None else [self._how(cause, [cause])]
-        for ranks, text in joined({rank: shortened(tracebacks[rank]) for rank in tracebacks.keys() - following}):
+        found = joined({rank: shortened(tracebacks[rank]) for rank in tracebacks.keys() - following})
+        main = next((text for ranks, text in found if cause in ranks), "")
+        elsewhere: dict[str, list[tuple[list[int], str]]] = {}  # the others with this cause, by place
+        for ranks, text in found:
             if cause in ranks:
                 last = [f"{self._how(cause, ranks)}:", text]
-            elif cause in tracebacks and say_the_same(ranks[0], tracebacks[ranks[0]], cause, tracebacks[cause]):
-                said.append(f"{name_in_words(ranks)}, at:\n{place_in(text)}")
+            elif main and cause_in(text) == cause_in(main):
+                elsewhere.setdefault(place_in(text), []).append((ranks, subject_in(text)))
+            elif main and place_in(text) == place_in(main):
+                said.append(f"{name_ranks(ranks)}, at the same place: {message_of(text)}")
             else:
-                said.append(f"{name_in_words(ranks)}:\n{text}")
+                said.append(f"{name_ranks(ranks)}:\n{text}")
+        for place, others in elsewhere.items():
+            subject = others[0][1] if len(others) == 1 else ""
+            subject = subject or name_ranks(rank for ranks, _ in others for rank in ranks)
+            said.append(
+                f"{subject}: the same, at the same place"
+                if place == place_in(main)
+                else f"{subject}: the same, at:\n{place}"
+            )
         return "".join(f"{text}\n" for text in said + last)
 
     def _how(self, cause: int, alike: Sequence[int]) -> str:
@@ -249,7 +263,7 @@ class _Supervisor:
         how = f"exit code {code}" if code > 0 else _signal_name(-code)
         ranks = f"rank {cause} of {self.num_ranks} failed first"
         if len(alike) > 1:
-            ranks = f"{name_in_words(alike)} of {self.num_ranks} failed"
+            ranks = f"{name_ranks(alike)} of {self.num_ranks} failed"
         return f"hocket run: {ranks}, with {how}"
 
     def _turn(self, seconds: float | None) -> None:

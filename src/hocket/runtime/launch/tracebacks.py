@@ -2,12 +2,13 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
 from hocket import errors
+from hocket.runtime.ranks.rank_names import name_ranks
 from hocket.runtime.variables import DEBUG
 
 T = TypeVar("T")
@@ -27,6 +28,8 @@ _CHAINS = (
 _BETWEEN = re.compile("(" + "|".join(map(re.escape, _CHAINS)) + ")")
 _FRAME = re.compile(r'  File "(.+)", line \d+, in ')
 _OF_FRAME = ("    ", "  [Previous line repeated ")
+_OF_HOCKET = re.compile(r"hocket(\.errors\.\w+)?: ")  # how a message of Hocket begins
+_SUBJECT = re.compile(r"(hocket(?:\.errors\.\w+)?: )(ranks? \d.*?): (?:rank \d+ was (?=not done))?")
 _FOLLOWING = re.compile(r"^hocket\.errors\.(PeerDied|PeerAborted)\b", re.M)
 
 
@@ -134,23 +137,11 @@ def place_in(traceback: str) -> str:
     return kept + between + ("\n".join(parsed[0]) if parsed is not None else last)
 
 
-def name_in_words(ranks: Iterable[int]) -> str:
-    """Returns the ranks in words, the ones that follow each other as a range: "rank 2", "ranks 0-3, 7"."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    said = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
-    return f"rank {said}" if said.isdecimal() else f"ranks {said}"
-
-
 def joined(texts: Mapping[int, str]) -> list[tuple[list[int], str]]:
     """Returns the different texts among tracebacks or messages of ranks, each with the ranks that have it.
 
-    Texts are equal too if they differ only in the rank's own number, the first that the message names: then all ranks
-    stand in its place.
+    Texts of Hocket's errors are equal too if they differ only in the rank's own number, the first that the message
+    names: then all ranks stand in its place. The words of a program's own errors are not changed.
     """
     equal: dict[str, list[int]] = {}
     for rank, text in texts.items():
@@ -161,15 +152,15 @@ def joined(texts: Mapping[int, str]) -> list[tuple[list[int], str]]:
         if not others:
             alike.setdefault(_around_name(text, rank), []).append(rank)
     for (before, after), ranks in alike.items():
-        found.append((ranks, before + name_in_words(ranks) + after if len(ranks) > 1 else texts[ranks[0]]))
+        found.append((ranks, before + name_ranks(ranks) + after if len(ranks) > 1 else texts[ranks[0]]))
     return found
 
 
 def _around_name(text: str, rank: int) -> tuple[str, str]:
-    """Returns what stands before and after the name of the rank in a message; the text and "" if it is not there."""
-    parsed = _parse(_BETWEEN.split(text)[-1])
-    start = 0 if parsed is None else len(text) - len(parsed[1])
-    name = re.compile(rf"\brank {rank}\b").search(text, start)
+    """Returns what stands before and after the name of the rank in a message of Hocket; else the text and ""."""
+    message = message_of(text)
+    start = len(text) - len(message)
+    name = re.compile(rf"\brank {rank}\b").search(text, start) if _OF_HOCKET.match(message) else None
     return (text, "") if name is None else (text[: name.start()], text[name.end() :])
 
 
@@ -179,9 +170,15 @@ def message_of(traceback: str) -> str:
     return traceback if parsed is None else parsed[1]
 
 
-def say_the_same(rank: int, traceback: str, other_rank: int, other: str) -> bool:
-    """Returns whether tracebacks of two ranks have one message, but for the ranks' own numbers."""
-    return _around_name(message_of(traceback), rank) == _around_name(message_of(other), other_rank)
+def cause_in(traceback: str) -> str:
+    """Returns the message of a traceback without its subject, so that ranks with one cause have one text."""
+    return _SUBJECT.sub(r"\1", message_of(traceback), count=1)
+
+
+def subject_in(traceback: str) -> str:
+    """Returns the subject of a message of Hocket, the ranks that tell it and their call; "" of other messages."""
+    found = _SUBJECT.match(message_of(traceback))
+    return found[2] if found else ""
 
 
 def without_own_frames(trace: TracebackType | None) -> TracebackType | None:
