@@ -93,7 +93,7 @@ def _without_own(frames: Sequence[T], file_of: Callable[[T], str]) -> list[T]:
     inside = False
     for frame in frames:
         file = file_of(frame)
-        is_library = file.startswith(_LIBRARY) and "site-packages" not in file
+        is_library = file.startswith((_LIBRARY, "<frozen ")) and "site-packages" not in file
         inside = file.startswith(_PACKAGE) or (inside and is_library)
         if not inside:
             kept.append(frame)
