@@ -274,6 +274,20 @@ def test_a_cause_of_several_calls_is_told_once_with_their_places(mistake: str, t
     assert done.stderr.count("the ranks differ in") == done.stderr.count(": the same, at") == 1, done.stderr
 
 
+def test_what_ranks_find_as_they_close_is_told_once(tmp_path: Path) -> None:
+    program = PREAMBLE + "print(f'hocket: rank {rank}: x differs', file=sys.stderr)\n"
+    assert hocket_run(tmp_path, program, "-n", "3").stderr == "hocket: ranks 0-2: x differs\n"
+    done = hocket_run(tmp_path, program + "if rank == 1: raise OSError('rank 1: x differs')", "-n", "3")
+    assert done.stderr.startswith("hocket: ranks 0-2: x differs\n"), done.stderr
+
+    program = (
+        "import hocket\nimport numpy as np\ncomm = hocket.init()\n"
+        "comm.broadcast(np.ones(4), root=1 if comm.rank == 2 else 0)  # the mistake"
+    )
+    done = hocket_run(tmp_path, program, "-n", "4")
+    assert done.stderr.count("the ranks differ in root") == 1, done.stderr
+
+
 def test_a_programs_own_message_is_told_of_each_rank_and_its_place_once(tmp_path: Path) -> None:
     done = hocket_run(tmp_path, PREAMBLE + "assert rank > 9, f'rank {rank} is small'", "-n", "3")
     assert sorted(re.findall(r"AssertionError: (.*)", done.stderr)) == [f"rank {rank} is small" for rank in range(3)]

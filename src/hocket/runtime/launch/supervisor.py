@@ -23,9 +23,11 @@ from hocket.runtime.launch.tracebacks import (
     last_traceback,
     message_of,
     place_in,
+    reason_in,
     reports_another,
     shortened,
     split_at_last,
+    split_closing,
     subject_in,
 )
 from hocket.runtime.ranks.cores import bound
@@ -185,7 +187,7 @@ class _Supervisor:
                 if (self.ended_by is not None or not pending) and (not open_sources or now >= leftovers_at):
                     return
             times = [at for at, _ in self.escalation[:1]]
-            times += [self.sources[rank][1].held_since + HOLD_SECONDS for rank in self.running if self._holds(rank)]
+            times += [self.sources[rank][1].held_since + HOLD_SECONDS for rank in self._holding()]
             if self.timeout is not None and not self.timed_out:
                 times.append(timeout_at)
             if leftovers_at is not None:
@@ -195,13 +197,28 @@ class _Supervisor:
     def _holds(self, rank: int) -> bool:
         return bool(self.sources[rank][1].held)
 
+    def _holding(self) -> list[int]:
+        """Returns the ranks whose held output may have to be passed on, because they have not failed."""
+        return [
+            rank
+            for rank in filter(self._holds, range(len(self.sources)))
+            if rank in self.running or self.processes[rank].returncode == 0
+        ]
+
     def _release_held(self, now: float) -> None:
-        """Passes on the tracebacks of ranks that go on after them, or have returned 0."""
-        for rank in filter(self._holds, range(len(self.sources))):
+        """Passes on what ranks told that go on after it, or have returned 0.
+
+        What they found as they closed waits for the rank whose failure says it.
+        """
+        for rank in self._holding():
             output, errors = self.sources[rank]
             said = max(output.read_at, errors.read_at)
-            goes_on = now >= errors.held_since + HOLD_SECONDS or said >= errors.held_since + TALK_SECONDS
-            if goes_on if rank in self.running else self.processes[rank].returncode == 0:
+            goes_on = now >= errors.held_since + HOLD_SECONDS
+            if rank in self.running:
+                goes_on |= said >= errors.held_since + TALK_SECONDS
+            else:
+                goes_on |= not split_closing(errors.held.decode(errors="replace"))[0]
+            if goes_on:
                 errors.release()
 
     def report(self) -> int:
@@ -225,16 +242,24 @@ class _Supervisor:
     def _fold(self, cause: int | None) -> str:
         """Returns what to say of the tracebacks with which ranks ended; last that of the rank `cause`."""
         tracebacks: dict[int, str] = {}
+        closing: dict[int, str] = {}
         for rank in filter(self._holds, range(len(self.sources))):
             source = self.sources[rank][1]
-            before, tracebacks[rank], after = split_at_last(source.take())
-            source.put((before + after).encode())
+            closing[rank], rest = split_closing(source.take())
+            if self.processes[rank].returncode != 0:
+                before, traceback, after = split_at_last(rest)
+                tracebacks |= {rank: traceback} if traceback else {}
+                rest = before + after
+            source.put(rest.encode())
+        told = {reason_in(text) for text in tracebacks.values()} | {""}
+        closing = {rank: line for rank, line in closing.items() if reason_in(line) not in told}
         following: dict[int, str] = {}
         if cause is not None and not reports_another(tracebacks.get(cause, "")) and not debugging():
             following = {
                 rank: message_of(text).partition("\n")[0] for rank, text in tracebacks.items() if reports_another(text)
             }
-        said = [f"{name_ranks(ranks)}: {line}" for ranks, line in joined(following)]
+        said = [line for _, line in joined(closing)]
+        said += [f"{name_ranks(ranks)}: {line}" for ranks, line in joined(following)]
         last = [] if cause is None else [self._how(cause, [cause])]
         found = joined({rank: shortened(tracebacks[rank]) for rank in tracebacks.keys() - following})
         main = next((text for ranks, text in found if cause in ranks), "")

@@ -20,7 +20,8 @@ _HEAD = "Traceback (most recent call last):"
 _START = re.compile(
     rf"^(?P<prefix>\[rank\d+\]: )?((  \+ Exception Group )?{re.escape(_HEAD)}$|Fatal Python error: )", re.M
 )
-_START_BYTES = re.compile(_START.pattern.encode(), re.M)
+_CLOSING = re.compile(r"^hocket: rank \d+[:,] .*\n?", re.M)  # a failure that a rank finds as it closes
+_HELD_BYTES = re.compile(f"{_START.pattern}|{_CLOSING.pattern}".encode(), re.M)
 _CHAINS = (
     "\n\nDuring handling of the above exception, another exception occurred:\n\n",
     "\n\nThe above exception was the direct cause of the following exception:\n\n",
@@ -38,10 +39,16 @@ def debugging() -> bool:
     return os.environ.get(DEBUG, "") not in ("", "0")
 
 
-def start_of_traceback(lines: bytes) -> int:
-    """Returns where a traceback begins in whole lines of output; their length if none does."""
-    found = _START_BYTES.search(lines)
+def start_of_failure(lines: bytes) -> int:
+    """Returns where a traceback, or a failure found as a rank closes, begins in whole lines; else their length."""
+    found = _HELD_BYTES.search(lines)
     return len(lines) if found is None else found.start()
+
+
+def split_closing(text: str) -> tuple[str, str]:
+    """Returns the first line with a failure that the rank found as it closed, and the text without such lines."""
+    found = _CLOSING.search(text)
+    return ("", text) if found is None else (found[0].rstrip("\n"), _CLOSING.sub("", text))
 
 
 def split_at_last(text: str) -> tuple[str, str, str]:
@@ -173,6 +180,11 @@ def message_of(traceback: str) -> str:
 def cause_in(traceback: str) -> str:
     """Returns the message of a traceback without its subject, so that ranks with one cause have one text."""
     return _SUBJECT.sub(r"\1", message_of(traceback), count=1)
+
+
+def reason_in(traceback: str) -> str:
+    """Returns the first line of `cause_in` without its type, as a rank tells it when it closes."""
+    return cause_in(traceback).partition("\n")[0].partition(": ")[2]
 
 
 def subject_in(traceback: str) -> str:
