@@ -274,16 +274,27 @@ def test_a_cause_of_several_calls_is_told_once_with_their_places(mistake: str, t
     assert done.stderr.count("the ranks differ in") == done.stderr.count(": the same, at") == 1, done.stderr
 
 
+@pytest.mark.parametrize(
+    ("label", "told"),
+    [
+        ([], {"hocket: ranks 0-2 have waited 5 s in barrier for rank 3", "hocket: rank 3 has waited 5 s in barrier"}),
+        (["--label"], {f"[{rank}] hocket: rank {rank} has waited 5 s in barrier for rank 3" for rank in range(3)}),
+    ],
+)
+def test_ranks_that_wait_for_the_same_are_told_in_one_line(label: list[str], told: set[str], tmp_path: Path) -> None:
+    program = PREAMBLE + (
+        "print(f'hocket: rank {rank} has waited 5 s in barrier' + ' for rank 3' * (rank < 3), file=sys.stderr)"
+    )
+    assert told <= set(hocket_run(tmp_path, program, "-n", "4", *label).stderr.splitlines())
+
+
 def test_what_ranks_find_as_they_close_is_told_once(tmp_path: Path) -> None:
     program = PREAMBLE + "print(f'hocket: rank {rank}: x differs', file=sys.stderr)\n"
     assert hocket_run(tmp_path, program, "-n", "3").stderr == "hocket: ranks 0-2: x differs\n"
     done = hocket_run(tmp_path, program + "if rank == 1: raise OSError('rank 1: x differs')", "-n", "3")
     assert done.stderr.startswith("hocket: ranks 0-2: x differs\n"), done.stderr
 
-    program = (
-        "import hocket\nimport numpy as np\ncomm = hocket.init()\n"
-        "comm.broadcast(np.ones(4), root=1 if comm.rank == 2 else 0)  # the mistake"
-    )
+    program = "import hocket, numpy\ncomm = hocket.init()\ncomm.broadcast(numpy.ones(4), root=int(comm.rank == 2))"
     done = hocket_run(tmp_path, program, "-n", "4")
     assert done.stderr.count("the ranks differ in root") == 1, done.stderr
 

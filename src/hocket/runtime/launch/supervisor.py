@@ -6,6 +6,7 @@ guard kills the group. Ctrl-C in the terminal reaches only this process, which p
 """
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -20,6 +21,7 @@ from hocket.runtime.launch.tracebacks import (
     cause_in,
     debugging,
     joined,
+    joined_stalls,
     last_traceback,
     message_of,
     place_in,
@@ -41,6 +43,7 @@ LEFTOVER_SECONDS = 0.2  # for the last output of processes that left the group b
 # A rank goes on after a traceback if it says more after the first time, or still runs after the second one.
 TALK_SECONDS = 1.0
 HOLD_SECONDS = 10.0
+STALL_SECONDS = 0.5  # from a rank's report that it waits to those of the others, which began at about the same time
 TIMED_OUT_CODE = 124  # the exit code of timeout(1)
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -112,6 +115,7 @@ class _Supervisor:
         self.timed_out: list[int] = []
         self.ending = False  # whether ranks were told to end: their exit codes then count no longer
         self.escalation: list[tuple[float, signal.Signals]] = []  # the signals to send to all, and when
+        self.stalls_at: float | None = None  # when reports of a wait that have come are told
         self._port = _reserved_port()
         self.group, self._guard_pipe = _start_guard()
 
@@ -178,6 +182,7 @@ class _Supervisor:
                 self.ending = True
                 self._send(self.escalation.pop(0)[1])
             self._release_held(now)
+            self._tell_stalls(now)
             if not self.running:
                 if leftovers_at is None:
                     leftovers_at = now + LEFTOVER_SECONDS
@@ -187,6 +192,7 @@ class _Supervisor:
                 if (self.ended_by is not None or not pending) and (not open_sources or now >= leftovers_at):
                     return
             times = [at for at, _ in self.escalation[:1]]
+            times += [] if self.stalls_at is None else [self.stalls_at]
             times += [self.sources[rank][1].held_since + HOLD_SECONDS for rank in self._holding()]
             if self.timeout is not None and not self.timed_out:
                 times.append(timeout_at)
@@ -221,8 +227,22 @@ class _Supervisor:
             if goes_on:
                 errors.release()
 
+    def _tell_stalls(self, now: float) -> None:
+        """Tells, a moment after the first report of a wait, all that came, once where ranks wait for the same."""
+        found = {rank: errors.stalls for rank, (_, errors) in enumerate(self.sources) if errors.stalls}
+        if self.stalls_at is None and found:
+            self.stalls_at = now + STALL_SECONDS
+        if self.stalls_at is None or now < self.stalls_at:
+            return
+        self.stalls_at = None
+        while found:
+            lines = joined_stalls({rank: stalls.pop(0) for rank, stalls in found.items()})
+            self.sinks[1].put("".join(f"{line}\n" for line in lines).encode())
+            found = {rank: stalls for rank, stalls in found.items() if stalls}
+
     def report(self) -> int:
         """Prints what failed, and returns the exit code."""
+        self._tell_stalls(math.inf)
         tracebacks = {rank: last_traceback(self.sources[rank][1].tail.decode(errors="replace")) for rank in self.failed}
         # A rank that only reports the failure of another rank may end before that other rank.
         causes = [rank for rank in self.failed if not reports_another(tracebacks[rank])] or self.failed

@@ -21,6 +21,7 @@ _START = re.compile(
     rf"^(?P<prefix>\[rank\d+\]: )?((  \+ Exception Group )?{re.escape(_HEAD)}$|Fatal Python error: )", re.M
 )
 _CLOSING = re.compile(r"^hocket: rank \d+[:,] .*\n?", re.M)  # a failure that a rank finds as it closes
+_STALL = re.compile(rb"^hocket: rank \d+ has waited .*\n", re.M)
 _HELD_BYTES = re.compile(f"{_START.pattern}|{_CLOSING.pattern}".encode(), re.M)
 _CHAINS = (
     "\n\nDuring handling of the above exception, another exception occurred:\n\n",
@@ -43,6 +44,19 @@ def start_of_failure(lines: bytes) -> int:
     """Returns where a traceback, or a failure found as a rank closes, begins in whole lines; else their length."""
     found = _HELD_BYTES.search(lines)
     return len(lines) if found is None else found.start()
+
+
+def split_stalls(lines: bytes) -> tuple[list[str], bytes]:
+    """Returns the reports of a rank that waits, among whole lines of output, and the other lines."""
+    found = [line.decode(errors="replace").rstrip("\n") for line in _STALL.findall(lines)]
+    return found, _STALL.sub(b"", lines) if found else lines
+
+
+def joined_stalls(lines: Mapping[int, str]) -> list[str]:
+    """Returns the reports of ranks that wait, one line for all that wait for the same."""
+    return [
+        line.replace(" has waited ", " have waited ", 1) if len(ranks) > 1 else line for ranks, line in joined(lines)
+    ]
 
 
 def split_closing(text: str) -> tuple[str, str]:
