@@ -130,7 +130,7 @@ def judge(reports: list[Report | None], field: str, sequence: int) -> None:
     assert {report.sequence for report in told} == {sequence}
     for report in told:
         assert report.values == told[0].values, "all ranks are told the same values"
-        assert f"differ in {field} at call {sequence}" in report.text
+        assert f"differ in {'algorithm' if field == 'schedule' else field} at call {sequence}" in report.text
     values = told[0].values
     assert len(set(values.values())) == 2
     if field != "schedule":
