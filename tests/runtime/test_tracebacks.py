@@ -7,12 +7,15 @@ import pytest
 
 import hocket
 from hocket.runtime.launch.tracebacks import (
+    cause_in,
     joined,
     last_traceback,
     place_in,
+    reason_in,
     reports_another,
     shortened,
     split_at_last,
+    subject_in,
 )
 from hocket.runtime.ranks.rank_names import name_ranks
 
@@ -112,6 +115,10 @@ def test_the_place_of_a_traceback_is_its_frames() -> None:
         ({0: f"{E}: rank 0: late", 1: f"{E}: rank 1: late"}, [([0, 1], f"{E}: ranks 0, 1: late")]),
         ({0: f"{E}: rank 0 lost rank 1", 1: f"{E}: rank 1 lost rank 0"}, None),
         ({1: f"{E}: rank 1 fell", 11: f"{E}: rank 11 fell"}, [([1, 11], f"{E}: ranks 1, 11 fell")]),
+        (
+            {rank: f"hocket.torch_backend.handles.BackendError: rank {rank}: x" for rank in (0, 1)},
+            [([0, 1], "hocket.torch_backend.handles.BackendError: ranks 0, 1: x")],
+        ),
         # The words of a program's own error stay as they are.
         ({0: "AssertionError: rank 0 is small", 1: "AssertionError: rank 1 is small"}, None),
         # Named by all of them alike, so that no rank means itself.
@@ -137,3 +144,19 @@ def test_ranks_that_follow_each_other_are_named_as_a_range() -> None:
     ]
     assert name_ranks(range(100)) == "ranks 0-99"
     assert name_ranks(range(0, 100, 2)) == "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 42 more"
+
+
+def test_a_cause_is_the_message_without_its_subject() -> None:
+    late = "not done within 8 s; ranks 0 and 1 wait for each other"
+    told = [
+        f"{HEAD}{USER}{E}: rank 0, recv from rank 1 (tag 0): rank 1 was {late}",
+        f"{HEAD}{USER}{E}: ranks 2, 3, all_reduce by a.py:ring (call 1): {late}",
+        f"hocket: rank 1: {late}",
+    ]
+    assert [subject_in(text) for text in told] == [
+        "rank 0, recv from rank 1 (tag 0)",
+        "ranks 2, 3, all_reduce by a.py:ring (call 1)",
+        "rank 1",
+    ]
+    assert {cause_in(text) for text in told[:2]} == {f"{E}: {late}"} and {reason_in(text) for text in told} == {late}
+    assert cause_in("KeyError: rank 1: x") == "KeyError: rank 1: x" and subject_in("KeyError: rank 1: x") == ""

@@ -30,8 +30,8 @@ _CHAINS = (
 _BETWEEN = re.compile("(" + "|".join(map(re.escape, _CHAINS)) + ")")
 _FRAME = re.compile(r'  File "(.+)", line \d+, in ')
 _OF_FRAME = ("    ", "  [Previous line repeated ")
-_OF_HOCKET = re.compile(r"hocket(\.errors\.\w+)?: ")  # how a message of Hocket begins
-_SUBJECT = re.compile(r"(hocket(?:\.errors\.\w+)?: )(ranks? \d.*?): (?:rank \d+ was (?=not done))?")
+_OF_HOCKET = re.compile(r"hocket(\.\w+)*: ")  # how a message of Hocket begins
+_SUBJECT = re.compile(r"(hocket(?:\.\w+)*: )(ranks? \d.*?): (?:rank \d+ was (?=not done))?")
 _FOLLOWING = re.compile(r"^hocket\.errors\.(PeerDied|PeerAborted)\b", re.M)
 
 
