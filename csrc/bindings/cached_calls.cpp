@@ -251,6 +251,16 @@ PyObject *attribute(PyObject *object, PyObject *name) {
     return PyObject_GetAttr(method.function, name);
 }
 
+/// For help(), which asks past `attribute`.
+PyObject *docstring(PyObject *object, void *) {
+    return PyObject_GetAttrString(reinterpret_cast<CachedMethod *>(object)->function, "__doc__");
+}
+
+PyGetSetDef method_properties[] = {
+    {"__doc__", docstring, nullptr, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
 PyMemberDef method_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(CachedMethod, vectorcall), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr},
@@ -262,6 +272,7 @@ PyType_Slot method_slots[] = {
     {Py_tp_call, reinterpret_cast<void *>(PyVectorcall_Call)},
     {Py_tp_descr_get, reinterpret_cast<void *>(bind)},
     {Py_tp_getattro, reinterpret_cast<void *>(attribute)},
+    {Py_tp_getset, method_properties},
     {Py_tp_members, method_members},
     {0, nullptr},
 };

@@ -260,6 +260,51 @@ def test_two_places_that_differ_are_told_with_one_message(tmp_path: Path) -> Non
     assert "# the other place\n" in done.stderr
 
 
+ONE_CAUSE = {
+    "other calls": "if comm.rank != 2: comm.all_reduce(np.ones(4))  # the mistake\ncomm.barrier()",
+    "other algorithms": "comm.all_reduce(np.ones(4), algorithm='direct' if comm.rank == 2 else 'ring')  # the mistake",
+}
+
+
+@pytest.mark.parametrize("mistake", ONE_CAUSE)
+def test_a_cause_of_several_calls_is_told_once_with_their_places(mistake: str, tmp_path: Path) -> None:
+    program = f"import hocket\nimport numpy as np\ncomm = hocket.init()\n{ONE_CAUSE[mistake]}"
+    done = hocket_run(tmp_path, program, "-n", "4")
+    check_told_once(done, 10, "the ranks differ in")
+    assert done.stderr.count("the ranks differ in") == done.stderr.count(": the same, at") == 1, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("label", "told"),
+    [
+        ([], {"hocket: ranks 0-2 have waited 5 s in barrier for rank 3", "hocket: rank 3 has waited 5 s in barrier"}),
+        (["--label"], {f"[{rank}] hocket: rank {rank} has waited 5 s in barrier for rank 3" for rank in range(3)}),
+    ],
+)
+def test_ranks_that_wait_for_the_same_are_told_in_one_line(label: list[str], told: set[str], tmp_path: Path) -> None:
+    program = PREAMBLE + (
+        "print(f'hocket: rank {rank} has waited 5 s in barrier' + ' for rank 3' * (rank < 3), file=sys.stderr)"
+    )
+    assert told <= set(hocket_run(tmp_path, program, "-n", "4", *label).stderr.splitlines())
+
+
+def test_what_ranks_find_as_they_close_is_told_once(tmp_path: Path) -> None:
+    program = PREAMBLE + "print(f'hocket: rank {rank}: x differs', file=sys.stderr)\n"
+    assert hocket_run(tmp_path, program, "-n", "3").stderr == "hocket: ranks 0-2: x differs\n"
+    done = hocket_run(tmp_path, program + "if rank == 1: raise OSError('rank 1: x differs')", "-n", "3")
+    assert done.stderr.startswith("hocket: ranks 0-2: x differs\n"), done.stderr
+
+    program = "import hocket, numpy\ncomm = hocket.init()\ncomm.broadcast(numpy.ones(4), root=int(comm.rank == 2))"
+    done = hocket_run(tmp_path, program, "-n", "4")
+    assert done.stderr.count("the ranks differ in root") == 1, done.stderr
+
+
+def test_a_programs_own_message_is_told_of_each_rank_and_its_place_once(tmp_path: Path) -> None:
+    done = hocket_run(tmp_path, PREAMBLE + "assert rank > 9, f'rank {rank} is small'", "-n", "3")
+    assert sorted(re.findall(r"AssertionError: (.*)", done.stderr)) == [f"rank {rank} is small" for rank in range(3)]
+    assert done.stderr.count("line ") == 1, done.stderr
+
+
 def test_a_rank_that_leaves_a_call_out_is_named_last(tmp_path: Path) -> None:
     program = (
         "import hocket\nimport numpy as np\n"

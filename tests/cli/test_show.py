@@ -327,7 +327,7 @@ def test_a_choice_that_is_refused_is_shown(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["rnig"], "or FILE.py:NAME; found 'rnig'"),
+        (["rnig"], "found 'rnig'; did you mean 'ring'? Expected an algorithm, one of "),
         (["ring", "--collective", "broadcast"], "expected an algorithm for broadcast, one of binomial, "),
         (["ring", "-n", "0"], "expected at least 1 rank"),
         (["binomial", "--root", "4"], "expected a root from 0 to 3"),

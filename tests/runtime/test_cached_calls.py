@@ -438,6 +438,8 @@ def test_a_cached_method_reads_as_the_python_method(name: str) -> None:
     python = method.__wrapped__
     assert (method.__name__, method.__doc__, method.__qualname__) == (name, python.__doc__, f"Collectives.{name}")
     assert inspect.signature(method) == inspect.signature(python)
+    shown = pydoc.plain(pydoc.render_doc(method))
+    assert f"{name}{inspect.signature(python)}" in shown and python.__doc__.splitlines()[0] in shown
     assert inspect.isroutine(method) and name in pydoc.plain(pydoc.render_doc(Comm))
     with hocket.init(0, 1) as comm:
         assert list(inspect.signature(getattr(comm, name)).parameters) == list(inspect.signature(python).parameters)[1:]

@@ -144,11 +144,6 @@ def test_the_roster_is_cut_into_messages_that_the_kernel_takes(size: int, paddin
     assert ranks == list(range(size))
 
 
-def test_many_ranks_are_named_in_few_words() -> None:
-    assert protocol.name_ranks([5]) == "rank 5"
-    assert protocol.name_ranks(range(100)) == "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more"
-
-
 @pytest.mark.parametrize("data", [*STRANGERS, b""])
 def test_decode_never_raises(data: bytes) -> None:
     message = protocol.decode(data)

@@ -131,8 +131,7 @@ def test_a_failure_is_raised_with_its_attributes_and_its_rank(kind: str) -> None
     assert (caught.value.field, caught.value.values, caught.value.sequence) == ("count", {0: 1, 2: 3}, 7)
     (note,) = caught.value.__notes__
     assert note.startswith("This was rank 2 of 3")
-    if kind == "process":
-        assert "in fail_as_rank_2\n" in note, "the place in the other process"
+    assert ("in fail_as_rank_2\n" in note) == (kind == "process"), "the place in the other process"
 
 
 def test_a_rendezvous_that_ends_as_another_rank_failed_is_not_the_cause() -> None:
@@ -147,8 +146,9 @@ def test_the_cause_is_raised_and_not_what_follows_from_it(kind: str, tmp_path: P
 
 
 def test_one_of_many_failures_is_raised() -> None:
-    with pytest.raises(ValueError, match=r"rank \d failed"):
+    with pytest.raises(ValueError, match=r"rank \d failed") as caught:
         run_ranks(always_fail, 3, kind="thread")
+    assert not hasattr(caught.value, "__notes__"), "the message names the rank"
 
 
 def test_an_exception_that_cannot_travel_is_told() -> None:
@@ -165,8 +165,9 @@ def test_a_result_that_cannot_travel_is_an_error() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_sys_exit_does_not_end_the_caller(kind: str) -> None:
     assert run_ranks(leave, 2, args=(0,), kind=kind) == [None, None]
-    with pytest.raises(RuntimeError, match=r"sys.exit\(3\)"):
+    with pytest.raises(RuntimeError, match=r"sys.exit\(3\)") as caught:
         run_ranks(leave, 2, args=(3,), kind=kind)
+    assert caught.value.__notes__[0][-5:] == "of 2.", "there is no place to tell"
 
 
 def test_a_process_that_ends_without_a_word_is_named() -> None:
@@ -230,8 +231,13 @@ def test_threads_that_do_not_end_have_their_calls_aborted(monkeypatch: pytest.Mo
 
 
 def test_a_function_that_cannot_travel_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match='use a function at the top of a module, or kind="thread"'):
+    with pytest.raises(TypeError, match='use a function at the top of a module, or kind="thread"') as caught:
         run_ranks(lambda: 1, 2, kind="process")
+    assert [entry.name for entry in caught.traceback] == [
+        "test_a_function_that_cannot_travel_is_a_type_error",
+        "run_ranks",
+    ]
+    assert caught.value.__suppress_context__, "the message tells what pickle said"
     assert run_ranks(lambda: 1, 2, kind="thread") == [1, 1]
 
 
@@ -334,6 +340,7 @@ def test_a_main_program_without_a_guard_is_told(tmp_path: Path) -> None:
         _, errors = it.communicate()
     assert it.returncode == 1
     assert 'put the call under `if __name__ == "__main__":`' in errors
+    assert "multiprocessing" not in errors and "runpy" not in errors, "only the program's own lines are told"
 
 
 @pytest.mark.parametrize("piped", [False, True])

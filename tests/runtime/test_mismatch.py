@@ -130,7 +130,7 @@ def judge(reports: list[Report | None], field: str, sequence: int) -> None:
     assert {report.sequence for report in told} == {sequence}
     for report in told:
         assert report.values == told[0].values, "all ranks are told the same values"
-        assert f"differ in {field} at call {sequence}" in report.text
+        assert f"differ in {'algorithm' if field == 'schedule' else field} at call {sequence}" in report.text
     values = told[0].values
     assert len(set(values.values())) == 2
     if field != "schedule":
@@ -336,7 +336,7 @@ def test_the_lines_of_calls_in_another_order_are_named_on_all_sides() -> None:
                 comm.all_reduce(np.ones(4))
         return str(caught.value)
 
-    sides = rf"broadcast on ranks 0, 2 {HERE}, all_reduce on rank 1 {HERE}; all ranks must call"
+    sides = rf"broadcast on ranks 0, 2 {HERE}; all_reduce on rank 1 {HERE}; all ranks must call"
     for text in run_ranks(main, 3, kind="thread"):
         assert re.search(sides.format(lines[0], lines[1]), text), text
 
@@ -352,7 +352,7 @@ def test_the_line_of_a_call_that_has_returned_is_named_when_it_turns_out_wrong(a
         return str(caught.value)
 
     for text in run_ranks(main, 2, kind="thread"):
-        assert re.search(rf"0 on rank 0, 1 on rank 1, at [^ ]*test_mismatch\.py:{lines[0]};", text), text
+        assert re.search(rf"\(broadcast at [^ ]*test_mismatch\.py:{lines[0]}\): 0 on rank 0; 1 on rank 1;", text), text
 
 
 def test_no_line_is_named_of_a_repeated_call_which_runs_no_python() -> None:
@@ -371,4 +371,18 @@ def test_no_line_is_named_of_a_repeated_call_which_runs_no_python() -> None:
         return str(caught.value)
 
     for text in run_ranks(main, 2, kind="thread"):
-        assert re.search(rf"at call 4 \(all_reduce\): 4 on rank 0, 5 on rank 1 {HERE.format(lines[0])};", text), text
+        assert re.search(rf"at call 4 \(all_reduce\): 4 on rank 0; 5 on rank 1 {HERE.format(lines[0])};", text), text
+
+
+def test_algorithms_that_differ_are_named_by_the_ranks_that_run_them() -> None:
+    def main() -> str:
+        comm = hocket.init()
+        with pytest.raises(CollectiveMismatch) as caught:
+            comm.all_reduce(np.ones(4), algorithm="direct" if comm.rank == 1 else "ring")
+        return str(caught.value)
+
+    texts = run_ranks(main, 3, kind="thread")
+    assert "rank 0, all_reduce by ring" in texts[0] and "rank 1, all_reduce by direct" in texts[1]
+    for text in texts:
+        assert "the ranks differ in algorithm at call 1" in text
+        assert "one on ranks 0, 2; another on rank 1; pass the same algorithm=" in text

@@ -7,14 +7,17 @@ import pytest
 
 import hocket
 from hocket.runtime.launch.tracebacks import (
+    cause_in,
     joined,
     last_traceback,
-    name_in_words,
     place_in,
+    reason_in,
     reports_another,
     shortened,
     split_at_last,
+    subject_in,
 )
+from hocket.runtime.ranks.rank_names import name_ranks
 
 ONE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: x'
 CAUSE = "\n\nThe above exception was the direct cause of the following exception:\n\n"
@@ -67,6 +70,7 @@ OWN = (
 )
 USER = '  File "/a/train.py", line 7, in main\n    comm.barrier()\n  [Previous line repeated 3 more times]\n'
 LIBRARY = f'  File "{os.__file__}", line 3, in open\n'
+E = "hocket.errors.CollectiveMismatch"
 HEAD = "Traceback (most recent call last):\n"
 
 
@@ -108,12 +112,21 @@ def test_the_place_of_a_traceback_is_its_frames() -> None:
     ("texts", "told"),
     [
         ({0: "x", 1: "x", 2: "y"}, [([0, 1], "x"), ([2], "y")]),
-        ({0: "E: rank 0 is late", 1: "E: rank 1 is late"}, [([0, 1], "E: ranks 0, 1 is late")]),
-        ({0: "E: rank 0 lost rank 1", 1: "E: rank 1 lost rank 0"}, None),
-        ({1: "E: rank 1 fell", 11: "E: rank 11 fell"}, [([1, 11], "E: ranks 1, 11 fell")]),
+        ({0: f"{E}: rank 0: late", 1: f"{E}: rank 1: late"}, [([0, 1], f"{E}: ranks 0, 1: late")]),
+        ({0: f"{E}: rank 0 lost rank 1", 1: f"{E}: rank 1 lost rank 0"}, None),
+        ({1: f"{E}: rank 1 fell", 11: f"{E}: rank 11 fell"}, [([1, 11], f"{E}: ranks 1, 11 fell")]),
+        (
+            {rank: f"hocket.torch_backend.handles.BackendError: rank {rank}: x" for rank in (0, 1)},
+            [([0, 1], "hocket.torch_backend.handles.BackendError: ranks 0, 1: x")],
+        ),
+        # The words of a program's own error stay as they are.
+        ({0: "AssertionError: rank 0 is small", 1: "AssertionError: rank 1 is small"}, None),
         # Named by all of them alike, so that no rank means itself.
         ({0: "E: rank 0 fell", 1: "E: rank 0 fell"}, [([0, 1], "E: rank 0 fell")]),
-        ({0: f"{HEAD}{USER}E: rank 0: x", 1: f"{HEAD}{USER}E: rank 1: x"}, [([0, 1], f"{HEAD}{USER}E: ranks 0, 1: x")]),
+        (
+            {0: f"{HEAD}{USER}{E}: rank 0: x", 1: f"{HEAD}{USER}{E}: rank 1: x"},
+            [([0, 1], f"{HEAD}{USER}{E}: ranks 0, 1: x")],
+        ),
         ({0: f"{HEAD}{USER}E: x", 1: f"{HEAD}{USER}{USER}E: x"}, None),
     ],
 )
@@ -124,8 +137,26 @@ def test_texts_that_differ_only_in_the_ranks_own_number_are_one(
 
 
 def test_ranks_that_follow_each_other_are_named_as_a_range() -> None:
-    assert [name_in_words(ranks) for ranks in ([3], [1, 0], [0, 1, 2, 5, 7, 8])] == [
+    assert [name_ranks(ranks) for ranks in ([3], [1, 0], [0, 1, 2, 5, 7, 8])] == [
         "rank 3",
         "ranks 0, 1",
         "ranks 0-2, 5, 7, 8",
     ]
+    assert name_ranks(range(100)) == "ranks 0-99"
+    assert name_ranks(range(0, 100, 2)) == "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 42 more"
+
+
+def test_a_cause_is_the_message_without_its_subject() -> None:
+    late = "not done within 8 s; ranks 0 and 1 wait for each other"
+    told = [
+        f"{HEAD}{USER}{E}: rank 0, recv from rank 1 (tag 0): rank 1 was {late}",
+        f"{HEAD}{USER}{E}: ranks 2, 3, all_reduce by a.py:ring (call 1): {late}",
+        f"hocket: rank 1: {late}",
+    ]
+    assert [subject_in(text) for text in told] == [
+        "rank 0, recv from rank 1 (tag 0)",
+        "ranks 2, 3, all_reduce by a.py:ring (call 1)",
+        "rank 1",
+    ]
+    assert {cause_in(text) for text in told[:2]} == {f"{E}: {late}"} and {reason_in(text) for text in told} == {late}
+    assert cause_in("KeyError: rank 1: x") == "KeyError: rank 1: x" and subject_in("KeyError: rank 1: x") == ""

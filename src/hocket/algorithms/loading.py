@@ -115,7 +115,11 @@ def _unknown(reference: str, collective: str | None, known: Collection[Algorithm
     else:
         there = f"registered by @hocket.algorithm(...) in {path}, which registers none"
     wanted = "an algorithm" + (f" for {collective}" if collective else "")
-    near = did_you_mean(_split(reference)[1] if path else reference, {one.name for one in known})
+    asked = _split(reference)[1] if path else reference
+    alike = {one.name for one in known if one.collective == collective} or {one.name for one in known}
+    near = "" if asked in alike else did_you_mean(asked, alike)
+    if near and not path:  # the long list of names comes last
+        return ValueError(f"found {reference!r}{near} Expected {wanted}, {there}")
     return ValueError(f"expected {wanted}, {there}; found {reference!r}{near}")
 
 

@@ -229,6 +229,8 @@ def _jobs(
     from hocket.algorithms import is_built_in
     from hocket.schedule import find_collective
 
+    if reference is one and is_built_in(one.source):
+        reference = one.name  # an algorithm cannot be sent to another process
     in_a_file = isinstance(reference, str) and reference != one.name
     is_only_here = not in_a_file and not is_built_in(one.source)
     if any(layout.values()):  # a bad layout is a bad argument, not a broken law

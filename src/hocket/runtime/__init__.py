@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hocket.runtime.ranks.environment import new_address as new_address
     from hocket.runtime.ranks.environment import paced_link as paced_link
     from hocket.runtime.ranks.process_end import at_process_end as at_process_end
-    from hocket.runtime.rendezvous.protocol import name_ranks as name_ranks
+    from hocket.runtime.ranks.rank_names import name_ranks as name_ranks
     from hocket.runtime.streams.stream import FOREVER_SECONDS as FOREVER_SECONDS
     from hocket.runtime.streams.stream import Event as Event
     from hocket.runtime.streams.stream import Stream as Stream
@@ -79,7 +79,7 @@ else:
             "memory": ["empty", "record_stream"],
             "ranks.environment": ["MAX_ADDRESS_BYTES", "discover", "may_attach", "new_address", "paced_link"],
             "ranks.process_end": ["at_process_end"],
-            "rendezvous.protocol": ["name_ranks"],
+            "ranks.rank_names": ["name_ranks"],
             "streams.stream": ["Event", "FOREVER_SECONDS", "Stream", "current_stream", "raise_failure", "stream"],
             "streams.work": ["InFlight", "Work"],
             "traces.trace": ["span", "trace", "watch_traces"],

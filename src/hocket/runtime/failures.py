@@ -17,6 +17,7 @@ from hocket.errors import (
     PeerDied,
     ResourceError,
 )
+from hocket.runtime.ranks.rank_names import name_ranks
 from hocket.runtime.vocabulary import DTYPES, KINDS, OPS
 
 # The first field that differs is named: a difference in a later field may only follow from one in an earlier field.
@@ -42,8 +43,7 @@ _ADVICE = {
     "dtype": "pass arrays of one dtype on all ranks",
     "detail": "values are digests of the factor, or of the function with its code, defaults, closure and state; pass "
     "the same on all ranks",
-    "schedule": "pass the same algorithm= on all ranks, with the same content of its file; values are digests of "
-    "schedules",
+    "schedule": "pass the same algorithm= on all ranks, with the same content of its file",
 }
 _ONLY_CLOSE = "this communicator can only be closed"
 
@@ -156,11 +156,15 @@ def _mismatch(
     )
     values = {rank: _value(differs, call) for rank, call in by_rank.items()}
     field = "op" if differs == "detail" else differs
+    shown, said = values, field
+    if differs == "schedule":  # known by digest; a rank knows the name of its own only, which `where` says
+        first = next(iter(values.values()))
+        shown, said = {rank: "one" if value == first else "another" for rank, value in values.items()}, "algorithm"
     places = {_short(sites[rank]) for rank in values if rank in sites}
-    everywhere = f", at {places.pop()}" if len(places) == 1 and values.keys() <= sites.keys() else ""
-    sides = ", ".join(
+    everywhere = f" at {places.pop()}" if len(places) == 1 and values.keys() <= sites.keys() else ""
+    sides = "; ".join(
         f"{value} on {_at(ranks, '' if everywhere else site)}"
-        for (value, site), ranks in _by(values, lambda rank: (values[rank], sites.get(rank, "")))
+        for (value, site), ranks in _by(values, lambda rank: (shown[rank], sites.get(rank, "")))
     )
     kinds = sorted({_value("kind", call) for call in by_rank.values()})
     advice = "pass the same count on both" if of else _ADVICE.get(differs, f"pass the same {field} on all ranks")
@@ -169,8 +173,8 @@ def _mismatch(
     elif set(kinds) <= {"scatter", "scatter_v"} and "scatter" in kinds and differs != "root":
         advice = "pass out= on all ranks or on none, of the length and type of a rank's part"
     return CollectiveMismatch(
-        f"{where}: the ranks differ in {field}{' ' + of if of else ''} at call {sequence} ({' against '.join(kinds)}): "
-        f"{sides}{everywhere}; {advice}. {_ONLY_CLOSE.capitalize()}",
+        f"{where}: the ranks differ in {said}{' ' + of if of else ''} at call {sequence} "
+        f"({' against '.join(kinds)}{everywhere}): {sides}; {advice}. {_ONLY_CLOSE.capitalize()}",
         field=field,
         values=values,
         sequence=sequence,
@@ -202,8 +206,3 @@ def _value(field: str, call: Mapping[str, int]) -> Any:
     if names is not None:
         return names[number] if 0 <= number < len(names) else number
     return f"{number:016x}" if field == "schedule" else number
-
-
-def name_ranks(ranks: Sequence[int]) -> str:
-    """Returns the ranks in words: "rank 2", "ranks 1, 3"."""
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

@@ -9,6 +9,7 @@ import contextlib
 import os
 import pickle
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from typing import Any
 from hocket.errors import PeerDied, ResourceError
 from hocket.runtime.launch import rank_process
 from hocket.runtime.launch.rank_process import Outcome, follows_from_another
-from hocket.runtime.launch.tracebacks import place_in, shortened, without_own_frames
+from hocket.runtime.launch.tracebacks import debugging, place_in, shortened, without_own_frames
 from hocket.runtime.ranks.cores import bound
 from hocket.runtime.ranks.environment import Environment, new_address, rank_scope, rank_variables
 
@@ -39,10 +40,10 @@ def run_ranks(function: Callable[..., Any], n: int, *, args: Sequence[Any] = (),
 
     kind: "process" (function, args and results must be picklable, so use a function at the top of a module) or "thread"
     (no such limit, but the ranks share one interpreter); by default processes, in a notebook threads. The caller gets
-    the exception of the first rank that failed, with a note that names the rank; PeerDied if a process ended without
-    an exception. The other ranks have GRACE_SECONDS to end by themselves. Then processes are killed. Threads cannot be
-    killed: their communicators are aborted, and a thread that does not end then goes on. Each process is bound to its
-    share of the cores; with more ranks than cores, neighbours share a core.
+    the exception of the first rank that failed, with a note of its place, or of the rank if the message does not name
+    it; PeerDied if a process ended without an exception. The other ranks have GRACE_SECONDS to end by themselves. Then
+    processes are killed. Threads cannot be killed: their communicators are aborted, and a thread that does not end then
+    goes on. Each process is bound to its share of the cores; with more ranks than cores, neighbours share a core.
     """
     if isinstance(n, bool) or not isinstance(n, int):
         raise TypeError(f"n is {n!r}; expected an int, the number of ranks")
@@ -61,10 +62,14 @@ def run_ranks(function: Callable[..., Any], n: int, *, args: Sequence[Any] = (),
         )
     in_threads = kind == "thread" or (kind is None and "ipykernel" in sys.modules)
     run = _run_threads if in_threads else _run_processes
-    outcomes = run(function, n, tuple(args))
-    error = outcomes.failure()
+    try:
+        outcomes = run(function, n, tuple(args))
+        error = outcomes.failure()
+    except (TypeError, ResourceError) as refused:  # before any rank ran: the caller's line says where
+        error = refused if debugging() else refused.with_traceback(None)
     if error is not None:
-        raise error.with_traceback(without_own_frames(error.__traceback__))
+        error.__traceback__ = without_own_frames(error.__traceback__)
+        raise error
     return [outcomes.by_rank[rank].value for rank in range(n)]
 
 
@@ -93,8 +98,10 @@ class _Outcomes:
         if outcome.interrupted:
             return KeyboardInterrupt()
         error = outcome.error or RuntimeError(outcome.text.rpartition("\n")[2] or "unknown failure")
-        place = f", at:\n{place_in(shortened(outcome.text))}" if outcome.text else "."
-        error.add_note(f"This was rank {rank} of {self.size}{place}")
+        if outcome.text:
+            error.add_note(f"This was rank {rank} of {self.size}, at:\n{place_in(shortened(outcome.text))}")
+        elif not re.search(rf"\brank {rank}\b", str(error)):
+            error.add_note(f"This was rank {rank} of {self.size}.")
         return error
 
 
@@ -199,7 +206,7 @@ def _pickle_call(function: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     try:
         call = pickle.dumps((function, args))
     except Exception as error:
-        raise TypeError(f"run_ranks cannot send {name} and its args to other processes ({error}); {advice}") from error
+        raise TypeError(f"run_ranks cannot send {name} and its args to other processes ({error}); {advice}") from None
     if _needs_main(call) and not _can_import_main():
         raise TypeError(f"run_ranks cannot send {name}: it was typed in or piped in, and is in no file; {advice}")
     return call

@@ -3,7 +3,7 @@
 import os
 import time
 
-from hocket.runtime.launch.tracebacks import start_of_traceback
+from hocket.runtime.launch.tracebacks import split_stalls, start_of_failure
 
 _MAX_LINE_BYTES = 65536  # an unfinished line longer than this is passed on in parts
 _MAX_TAIL_BYTES = 65536
@@ -44,7 +44,8 @@ class Sink:
 class Source:
     """One output stream of one rank. It owns its descriptor and remembers the last part of the output.
 
-    holds: a traceback and what comes after it are held until `release` or `take`: the rank may have ended with it.
+    holds: a failure and what comes after it are held until `release` or `take`: the rank may have ended with it.
+    Then `stalls` are the reports of a wait, which are taken out, as other ranks may report the same.
     """
 
     def __init__(self, descriptor: int, sink: Sink, label: bytes, *, holds: bool = False) -> None:
@@ -52,6 +53,7 @@ class Source:
         self.ended = False
         self.tail = bytearray()
         self.held = bytearray()
+        self.stalls: list[str] = []
         self.held_since = 0.0
         self.read_at = 0.0  # when the last output came
         self._line = bytearray()
@@ -67,7 +69,10 @@ class Source:
         length = len(self._line) if is_rest else self._line.rfind(b"\n") + 1
         whole = bytes(self._line[:length])
         del self._line[:length]
-        start = 0 if self.held else start_of_traceback(whole) if self.holds else len(whole)
+        if self.holds and not self.label:
+            stalls, whole = split_stalls(whole)
+            self.stalls += stalls
+        start = 0 if self.held else start_of_failure(whole) if self.holds else len(whole)
         self.put(whole[:start])
         if start < len(whole):
             self.held_since = self.held_since if self.held else self.read_at

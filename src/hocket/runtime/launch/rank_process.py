@@ -74,7 +74,7 @@ def serve(descriptor: int, parent: int) -> None:
             data = pickle.dumps(outcome)
         except Exception as error:
             text = f"the rank function returned a {type(outcome.value).__qualname__} that cannot be pickled: {error}"
-            data = pickle.dumps(Outcome(failed=True, error=TypeError(text), text=text))
+            data = pickle.dumps(Outcome(failed=True, error=TypeError(text)))
         try:
             connection.send_bytes(data)
         except OSError:
@@ -101,10 +101,9 @@ def _call(preparation: bytes, call: bytes) -> Outcome:
         if error.code in (None, 0):
             return Outcome()
         text = f"the rank function called sys.exit({error.code!r})"
-        return Outcome(failed=True, error=RuntimeError(text), text=text, follows=follows_from_another(error))
+        return Outcome(failed=True, error=RuntimeError(text), follows=follows_from_another(error))
     except BaseException as error:
-        frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
-        text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+        text = "".join(traceback.format_exception(error)).rstrip()
         return Outcome(failed=True, error=_transferable(error), text=text, follows=follows_from_another(error))
 
 

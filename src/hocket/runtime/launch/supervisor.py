@@ -6,6 +6,7 @@ guard kills the group. Ctrl-C in the terminal reaches only this process, which p
 """
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -17,19 +18,23 @@ from types import FrameType
 
 from hocket.runtime.launch.output import Sink, Source
 from hocket.runtime.launch.tracebacks import (
+    cause_in,
     debugging,
     joined,
+    joined_stalls,
     last_traceback,
     message_of,
-    name_in_words,
     place_in,
+    reason_in,
     reports_another,
-    say_the_same,
     shortened,
     split_at_last,
+    split_closing,
+    subject_in,
 )
 from hocket.runtime.ranks.cores import bound
 from hocket.runtime.ranks.environment import new_address, rank_variables, torchrun_variables
+from hocket.runtime.ranks.rank_names import name_ranks
 
 GRACE_SECONDS = 5.0  # for the other ranks to end by themselves after one has failed
 TERMINATE_SECONDS = 2.0  # between SIGTERM and SIGKILL
@@ -38,6 +43,7 @@ LEFTOVER_SECONDS = 0.2  # for the last output of processes that left the group b
 # A rank goes on after a traceback if it says more after the first time, or still runs after the second one.
 TALK_SECONDS = 1.0
 HOLD_SECONDS = 10.0
+STALL_SECONDS = 0.5  # from a rank's report that it waits to those of the others, which began at about the same time
 TIMED_OUT_CODE = 124  # the exit code of timeout(1)
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -109,6 +115,7 @@ class _Supervisor:
         self.timed_out: list[int] = []
         self.ending = False  # whether ranks were told to end: their exit codes then count no longer
         self.escalation: list[tuple[float, signal.Signals]] = []  # the signals to send to all, and when
+        self.stalls_at: float | None = None  # when reports of a wait that have come are told
         self._port = _reserved_port()
         self.group, self._guard_pipe = _start_guard()
 
@@ -175,6 +182,7 @@ class _Supervisor:
                 self.ending = True
                 self._send(self.escalation.pop(0)[1])
             self._release_held(now)
+            self._tell_stalls(now)
             if not self.running:
                 if leftovers_at is None:
                     leftovers_at = now + LEFTOVER_SECONDS
@@ -184,7 +192,8 @@ class _Supervisor:
                 if (self.ended_by is not None or not pending) and (not open_sources or now >= leftovers_at):
                     return
             times = [at for at, _ in self.escalation[:1]]
-            times += [self.sources[rank][1].held_since + HOLD_SECONDS for rank in self.running if self._holds(rank)]
+            times += [] if self.stalls_at is None else [self.stalls_at]
+            times += [self.sources[rank][1].held_since + HOLD_SECONDS for rank in self._holding()]
             if self.timeout is not None and not self.timed_out:
                 times.append(timeout_at)
             if leftovers_at is not None:
@@ -194,17 +203,46 @@ class _Supervisor:
     def _holds(self, rank: int) -> bool:
         return bool(self.sources[rank][1].held)
 
+    def _holding(self) -> list[int]:
+        """Returns the ranks whose held output may have to be passed on, because they have not failed."""
+        return [
+            rank
+            for rank in filter(self._holds, range(len(self.sources)))
+            if rank in self.running or self.processes[rank].returncode == 0
+        ]
+
     def _release_held(self, now: float) -> None:
-        """Passes on the tracebacks of ranks that go on after them, or have returned 0."""
-        for rank in filter(self._holds, range(len(self.sources))):
+        """Passes on what ranks told that go on after it, or have returned 0.
+
+        What they found as they closed waits for the rank whose failure says it.
+        """
+        for rank in self._holding():
             output, errors = self.sources[rank]
             said = max(output.read_at, errors.read_at)
-            goes_on = now >= errors.held_since + HOLD_SECONDS or said >= errors.held_since + TALK_SECONDS
-            if goes_on if rank in self.running else self.processes[rank].returncode == 0:
+            goes_on = now >= errors.held_since + HOLD_SECONDS
+            if rank in self.running:
+                goes_on |= said >= errors.held_since + TALK_SECONDS
+            else:
+                goes_on |= not split_closing(errors.held.decode(errors="replace"))[0]
+            if goes_on:
                 errors.release()
+
+    def _tell_stalls(self, now: float) -> None:
+        """Tells, a moment after the first report of a wait, all that came, once where ranks wait for the same."""
+        found = {rank: errors.stalls for rank, (_, errors) in enumerate(self.sources) if errors.stalls}
+        if self.stalls_at is None and found:
+            self.stalls_at = now + STALL_SECONDS
+        if self.stalls_at is None or now < self.stalls_at:
+            return
+        self.stalls_at = None
+        while found:
+            lines = joined_stalls({rank: stalls.pop(0) for rank, stalls in found.items()})
+            self.sinks[1].put("".join(f"{line}\n" for line in lines).encode())
+            found = {rank: stalls for rank, stalls in found.items() if stalls}
 
     def report(self) -> int:
         """Prints what failed, and returns the exit code."""
+        self._tell_stalls(math.inf)
         tracebacks = {rank: last_traceback(self.sources[rank][1].tail.decode(errors="replace")) for rank in self.failed}
         # A rank that only reports the failure of another rank may end before that other rank.
         causes = [rank for rank in self.failed if not reports_another(tracebacks[rank])] or self.failed
@@ -224,24 +262,45 @@ class _Supervisor:
     def _fold(self, cause: int | None) -> str:
         """Returns what to say of the tracebacks with which ranks ended; last that of the rank `cause`."""
         tracebacks: dict[int, str] = {}
+        closing: dict[int, str] = {}
         for rank in filter(self._holds, range(len(self.sources))):
             source = self.sources[rank][1]
-            before, tracebacks[rank], after = split_at_last(source.take())
-            source.put((before + after).encode())
+            closing[rank], rest = split_closing(source.take())
+            if self.processes[rank].returncode != 0:
+                before, traceback, after = split_at_last(rest)
+                tracebacks |= {rank: traceback} if traceback else {}
+                rest = before + after
+            source.put(rest.encode())
+        told = {reason_in(text) for text in tracebacks.values()} | {""}
+        closing = {rank: line for rank, line in closing.items() if reason_in(line) not in told}
         following: dict[int, str] = {}
         if cause is not None and not reports_another(tracebacks.get(cause, "")) and not debugging():
             following = {
                 rank: message_of(text).partition("\n")[0] for rank, text in tracebacks.items() if reports_another(text)
             }
-        said = [f"{name_in_words(ranks)}: {line}" for ranks, line in joined(following)]
+        said = [line for _, line in joined(closing)]
+        said += [f"{name_ranks(ranks)}: {line}" for ranks, line in joined(following)]
         last = [] if cause is None else [self._how(cause, [cause])]
-        for ranks, text in joined({rank: shortened(tracebacks[rank]) for rank in tracebacks.keys() - following}):
+        found = joined({rank: shortened(tracebacks[rank]) for rank in tracebacks.keys() - following})
+        main = next((text for ranks, text in found if cause in ranks), "")
+        elsewhere: dict[str, list[tuple[list[int], str]]] = {}  # the others with this cause, by place
+        for ranks, text in found:
             if cause in ranks:
                 last = [f"{self._how(cause, ranks)}:", text]
-            elif cause in tracebacks and say_the_same(ranks[0], tracebacks[ranks[0]], cause, tracebacks[cause]):
-                said.append(f"{name_in_words(ranks)}, at:\n{place_in(text)}")
+            elif main and cause_in(text) == cause_in(main):
+                elsewhere.setdefault(place_in(text), []).append((ranks, subject_in(text)))
+            elif main and place_in(text) == place_in(main):
+                said.append(f"{name_ranks(ranks)}, at the same place: {message_of(text)}")
             else:
-                said.append(f"{name_in_words(ranks)}:\n{text}")
+                said.append(f"{name_ranks(ranks)}:\n{text}")
+        for place, others in elsewhere.items():
+            subject = others[0][1] if len(others) == 1 else ""
+            subject = subject or name_ranks(rank for ranks, _ in others for rank in ranks)
+            said.append(
+                f"{subject}: the same, at the same place"
+                if place == place_in(main)
+                else f"{subject}: the same, at:\n{place}"
+            )
         return "".join(f"{text}\n" for text in said + last)
 
     def _how(self, cause: int, alike: Sequence[int]) -> str:
@@ -249,7 +308,7 @@ class _Supervisor:
         how = f"exit code {code}" if code > 0 else _signal_name(-code)
         ranks = f"rank {cause} of {self.num_ranks} failed first"
         if len(alike) > 1:
-            ranks = f"{name_in_words(alike)} of {self.num_ranks} failed"
+            ranks = f"{name_ranks(alike)} of {self.num_ranks} failed"
         return f"hocket run: {ranks}, with {how}"
 
     def _turn(self, seconds: float | None) -> None:

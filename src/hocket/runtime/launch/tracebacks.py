@@ -2,12 +2,13 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
 from hocket import errors
+from hocket.runtime.ranks.rank_names import name_ranks
 from hocket.runtime.variables import DEBUG
 
 T = TypeVar("T")
@@ -19,7 +20,9 @@ _HEAD = "Traceback (most recent call last):"
 _START = re.compile(
     rf"^(?P<prefix>\[rank\d+\]: )?((  \+ Exception Group )?{re.escape(_HEAD)}$|Fatal Python error: )", re.M
 )
-_START_BYTES = re.compile(_START.pattern.encode(), re.M)
+_CLOSING = re.compile(r"^hocket: rank \d+[:,] .*\n?", re.M)  # a failure that a rank finds as it closes
+_STALL = re.compile(rb"^hocket: rank \d+ has waited .*\n", re.M)
+_HELD_BYTES = re.compile(f"{_START.pattern}|{_CLOSING.pattern}".encode(), re.M)
 _CHAINS = (
     "\n\nDuring handling of the above exception, another exception occurred:\n\n",
     "\n\nThe above exception was the direct cause of the following exception:\n\n",
@@ -27,6 +30,8 @@ _CHAINS = (
 _BETWEEN = re.compile("(" + "|".join(map(re.escape, _CHAINS)) + ")")
 _FRAME = re.compile(r'  File "(.+)", line \d+, in ')
 _OF_FRAME = ("    ", "  [Previous line repeated ")
+_OF_HOCKET = re.compile(r"hocket(\.\w+)*: ")  # how a message of Hocket begins
+_SUBJECT = re.compile(r"(hocket(?:\.\w+)*: )(ranks? \d.*?): (?:rank \d+ was (?=not done))?")
 _FOLLOWING = re.compile(r"^hocket\.errors\.(PeerDied|PeerAborted)\b", re.M)
 
 
@@ -35,10 +40,29 @@ def debugging() -> bool:
     return os.environ.get(DEBUG, "") not in ("", "0")
 
 
-def start_of_traceback(lines: bytes) -> int:
-    """Returns where a traceback begins in whole lines of output; their length if none does."""
-    found = _START_BYTES.search(lines)
+def start_of_failure(lines: bytes) -> int:
+    """Returns where a traceback, or a failure found as a rank closes, begins in whole lines; else their length."""
+    found = _HELD_BYTES.search(lines)
     return len(lines) if found is None else found.start()
+
+
+def split_stalls(lines: bytes) -> tuple[list[str], bytes]:
+    """Returns the reports of a rank that waits, among whole lines of output, and the other lines."""
+    found = [line.decode(errors="replace").rstrip("\n") for line in _STALL.findall(lines)]
+    return found, _STALL.sub(b"", lines) if found else lines
+
+
+def joined_stalls(lines: Mapping[int, str]) -> list[str]:
+    """Returns the reports of ranks that wait, one line for all that wait for the same."""
+    return [
+        line.replace(" has waited ", " have waited ", 1) if len(ranks) > 1 else line for ranks, line in joined(lines)
+    ]
+
+
+def split_closing(text: str) -> tuple[str, str]:
+    """Returns the first line with a failure that the rank found as it closed, and the text without such lines."""
+    found = _CLOSING.search(text)
+    return ("", text) if found is None else (found[0].rstrip("\n"), _CLOSING.sub("", text))
 
 
 def split_at_last(text: str) -> tuple[str, str, str]:
@@ -90,7 +114,7 @@ def _without_own(frames: Sequence[T], file_of: Callable[[T], str]) -> list[T]:
     inside = False
     for frame in frames:
         file = file_of(frame)
-        is_library = file.startswith(_LIBRARY) and "site-packages" not in file
+        is_library = file.startswith((_LIBRARY, "<frozen ")) and "site-packages" not in file
         inside = file.startswith(_PACKAGE) or (inside and is_library)
         if not inside:
             kept.append(frame)
@@ -134,23 +158,11 @@ def place_in(traceback: str) -> str:
     return kept + between + ("\n".join(parsed[0]) if parsed is not None else last)
 
 
-def name_in_words(ranks: Iterable[int]) -> str:
-    """Returns the ranks in words, the ones that follow each other as a range: "rank 2", "ranks 0-3, 7"."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    said = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
-    return f"rank {said}" if said.isdecimal() else f"ranks {said}"
-
-
 def joined(texts: Mapping[int, str]) -> list[tuple[list[int], str]]:
     """Returns the different texts among tracebacks or messages of ranks, each with the ranks that have it.
 
-    Texts are equal too if they differ only in the rank's own number, the first that the message names: then all ranks
-    stand in its place.
+    Texts of Hocket's errors are equal too if they differ only in the rank's own number, the first that the message
+    names: then all ranks stand in its place. The words of a program's own errors are not changed.
     """
     equal: dict[str, list[int]] = {}
     for rank, text in texts.items():
@@ -161,15 +173,15 @@ def joined(texts: Mapping[int, str]) -> list[tuple[list[int], str]]:
         if not others:
             alike.setdefault(_around_name(text, rank), []).append(rank)
     for (before, after), ranks in alike.items():
-        found.append((ranks, before + name_in_words(ranks) + after if len(ranks) > 1 else texts[ranks[0]]))
+        found.append((ranks, before + name_ranks(ranks) + after if len(ranks) > 1 else texts[ranks[0]]))
     return found
 
 
 def _around_name(text: str, rank: int) -> tuple[str, str]:
-    """Returns what stands before and after the name of the rank in a message; the text and "" if it is not there."""
-    parsed = _parse(_BETWEEN.split(text)[-1])
-    start = 0 if parsed is None else len(text) - len(parsed[1])
-    name = re.compile(rf"\brank {rank}\b").search(text, start)
+    """Returns what stands before and after the name of the rank in a message of Hocket; else the text and ""."""
+    message = message_of(text)
+    start = len(text) - len(message)
+    name = re.compile(rf"\brank {rank}\b").search(text, start) if _OF_HOCKET.match(message) else None
     return (text, "") if name is None else (text[: name.start()], text[name.end() :])
 
 
@@ -179,9 +191,20 @@ def message_of(traceback: str) -> str:
     return traceback if parsed is None else parsed[1]
 
 
-def say_the_same(rank: int, traceback: str, other_rank: int, other: str) -> bool:
-    """Returns whether tracebacks of two ranks have one message, but for the ranks' own numbers."""
-    return _around_name(message_of(traceback), rank) == _around_name(message_of(other), other_rank)
+def cause_in(traceback: str) -> str:
+    """Returns the message of a traceback without its subject, so that ranks with one cause have one text."""
+    return _SUBJECT.sub(r"\1", message_of(traceback), count=1)
+
+
+def reason_in(traceback: str) -> str:
+    """Returns the first line of `cause_in` without its type, as a rank tells it when it closes."""
+    return cause_in(traceback).partition("\n")[0].partition(": ")[2]
+
+
+def subject_in(traceback: str) -> str:
+    """Returns the subject of a message of Hocket, the ranks that tell it and their call; "" of other messages."""
+    found = _SUBJECT.match(message_of(traceback))
+    return found[2] if found else ""
 
 
 def without_own_frames(trace: TracebackType | None) -> TracebackType | None:

@@ -18,9 +18,10 @@ import msgspec
 
 from hocket.errors import RendezvousError
 from hocket.runtime.ranks.environment import Environment
+from hocket.runtime.ranks.rank_names import name_ranks
 from hocket.runtime.rendezvous import protocol as protocol
 from hocket.runtime.rendezvous import sockets
-from hocket.runtime.rendezvous.protocol import Encoded, Gathering, name_ranks
+from hocket.runtime.rendezvous.protocol import Encoded, Gathering
 
 NOTICE_SECONDS = 5.0  # after this wait, one line names the missing ranks
 LINGER_SECONDS = 2.0  # for this long after a failure, late ranks are still told about it

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from hocket.errors import RendezvousError, ResourceError
 from hocket.runtime.ranks.environment import Environment
+from hocket.runtime.ranks.rank_names import name_ranks
 from hocket.runtime.rendezvous import host as host
 from hocket.runtime.rendezvous import protocol as protocol
 from hocket.runtime.rendezvous import sockets
@@ -219,7 +220,7 @@ class _Guest:
         if missing is None:
             raise _NoAnswerError
         message = (
-            f"{protocol.name_ranks(missing)} of {environment.size} did not come to the rendezvous within "
+            f"{name_ranks(missing)} of {environment.size} did not come to the rendezvous within "
             f"{environment.timeout_seconds:g} s (reported by rank {environment.rank})"
             if missing
             else f"rank {environment.rank} of {environment.size} was not answered by rank 0 within "

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from hocket.errors import RendezvousError
+from hocket.runtime.ranks.rank_names import name_ranks
 
 PROTOCOL = "hocket"
 VERSION = 1
@@ -98,12 +99,6 @@ def hello_version(data: bytes) -> int | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     return header.version if header.protocol == PROTOCOL and header.kind == "hello" else None
-
-
-def name_ranks(ranks: Sequence[int]) -> str:
-    """Returns the ranks in words: "rank 2", "ranks 1, 3", "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 20 more"."""
-    shown = ", ".join(str(rank) for rank in ranks[:8]) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
-    return ("rank " if len(ranks) == 1 else "ranks ") + shown
 
 
 class Gathering:

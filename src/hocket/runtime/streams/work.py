@@ -5,7 +5,7 @@ from typing import Any, TypeVar, cast
 
 from hocket import _core
 from hocket.errors import CollectiveTimeout
-from hocket.runtime.failures import name_ranks
+from hocket.runtime.ranks.rank_names import name_ranks
 from hocket.runtime.streams.stream import FOREVER_SECONDS, Marked, checked_seconds, current_stream, raise_failure
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
