@@ -14,65 +14,7 @@ from hocket.runtime.traces import trace_file
 from hocket.runtime.traces.trace_file import Event
 from hocket.view import Timeline
 from hocket.view.traces.trace_timeline import length, union, without
-
-HOST, COLLECTIVES = 0, 4096
-
-
-def event(rank: int, lane: int, begin: float, end: float, name: str, category: str, **said: Any) -> Event:
-    """Times in microseconds."""
-    return {
-        "ph": "X", "pid": rank, "tid": lane, "ts": 1e9 + begin, "dur": end - begin, "name": name, "cat": category,
-        "args": said,
-    }  # fmt: skip
-
-
-def arrow(number: int, start: tuple[int, int, float], end: tuple[int, int, float]) -> list[Event]:
-    return [
-        {"ph": phase, "pid": rank, "tid": lane, "ts": 1e9 + time, "name": "launch", "cat": "launch", "id": number}
-        for phase, (rank, lane, time) in (("s", start), ("f", end))
-    ]
-
-
-def collective(rank: int, begin: float, end: float, sequence: int) -> Event:
-    said = {"algorithm": "ring", "communicator": "c0", "sequence": sequence, "dtype": "float32", "bytes": 400}
-    elements = {"elements_in": 100, "elements_out": 100}
-    return event(rank, COLLECTIVES, begin, end, "all_reduce", "communication", **said, **elements)
-
-
-def part(rank: int, *events: Event, **said: Any) -> list[Event]:
-    facts = {"rank": rank, "size": 2, "boot": "b", "ended_early": False, "communicators": {"c0": [0, 1]}} | said
-    names = [(0, "process_name", f"rank {rank}"), (HOST, "thread_name", "host")]
-    names += [(COLLECTIVES, "thread_name", "collectives, ranks 0-1")]
-    return [
-        {"ph": "M", "pid": rank, "tid": 0, "name": "rank", "args": facts},
-        *({"ph": "M", "pid": rank, "tid": lane, "name": kind, "args": {"name": name}} for lane, kind, name in names),
-        *events,
-    ]
-
-
-@pytest.fixture
-def trace(tmp_path: Path) -> Path:
-    """Rank 0 computes until 100 and communicates from 20 to 140, so 80 are hidden; rank 1 is late."""
-    file = tmp_path / "trace.json"
-    zero = part(
-        0,
-        event(0, HOST, 0, 100, "forward", "compute"),
-        event(0, HOST, 10, 40, "inner", "compute"),
-        event(0, HOST, 20, 21, "launch all_reduce", "launch"),
-        event(0, HOST, 100, 140, "wait all_reduce", "wait"),
-        collective(0, 20, 140, 1),
-        collective(0, 150, 160, 2),
-        *arrow(1, (0, HOST, 20), (0, COLLECTIVES, 20)),
-    )
-    one = part(
-        1,
-        event(1, HOST, 0, 200, "forward", "compute"),
-        event(1, HOST, 50, 140, "all_reduce", "blocking"),
-        collective(1, 50, 140, 1),
-        collective(1, 155, 160, 2),
-    )
-    trace_file.write(file, "run", zero + one)
-    return file
+from tests.cli.traces import HOST, collective, event, part
 
 
 def summary(file: Path, capsys: pytest.CaptureFixture[str]) -> Any:

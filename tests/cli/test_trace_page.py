@@ -21,7 +21,7 @@ from hocket.training.demonstration import new_network
 from hocket.training.loop import TrainingSettings, train
 from hocket.training.strategies.data import DataParallel
 from hocket.view import Timeline
-from tests.cli.test_trace import HOST, event, moment, trace  # noqa: F401 - a fixture
+from tests.cli.traces import HOST, event
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
