@@ -230,7 +230,7 @@ def test_the_steps_of_a_broken_one_can_be_shown(tmp_path: Path, capsys: pytest.C
     ("arguments", "words"),
     [
         (["--all", "ring"], "exclude each other"),
-        (["rnig"], "expected an algorithm, one of"),
+        (["rnig"], "xpected an algorithm, one of"),
         (["ring", "--collective", "scatter_brain"], "scatter_brain"),
         (["missing.py"], "missing.py"),
         (["ring", "--ranks", "1000000"], "ranks: expected at most 65536 for a proof, because "),

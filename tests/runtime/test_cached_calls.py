@@ -211,7 +211,7 @@ def test_settings_closing_and_aborts_are_noticed() -> None:
                 comm.all_reduce(x)
                 assert comm.statistics["algorithms"][f"all_reduce:{algorithm}"] == 2
             comm.configure("all_reduce", order="invariant", algorithm="")
-            with pytest.raises(ValueError, match="balanced_tree"):
+            with pytest.raises(ValueError, match="a balanced tree"):
                 comm.all_reduce(x, algorithm="ring")
             for _ in range(2):
                 other.all_reduce(x)

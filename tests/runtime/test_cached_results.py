@@ -19,10 +19,9 @@ Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 
 def calls_for(rank: int, turn: int) -> list[Call]:
-    """Calls of 2 ranks. Ranks other than the root get None from gather, and give scatter an array to fill."""
+    """Calls of 2 ranks. Ranks other than the root get None from gather; scatter has an array to fill on all ranks."""
     x, rows = values(rank + turn, 6), values(rank + turn, 8).reshape(4, 2)
-    got = {} if rank == 0 else {"out": np.zeros(3, "float32")}
-    got_rows = {} if rank == 0 else {"out": np.zeros((3, 2), "float32")}
+    got, got_rows = {"out": np.zeros(3, "float32")}, {"out": np.zeros((1 if rank == 0 else 3, 2), "float32")}
     return [
         ("all_gather", (x,), {}),
         ("all_gather", (np.array(rank + turn, "float32"),), {}),
