@@ -105,7 +105,6 @@ void Communicator::leave() {
     context_->retire_endpoint(transport_.own_offset(), has_ended, std::move(unread));
 }
 
-/// The stream cannot wait for itself.
 void Communicator::check_not_on_stream() const {
     const std::scoped_lock lock(queue_->mutex);
     if (queue_->stream.get_id() != std::this_thread::get_id()) return;

@@ -74,6 +74,10 @@ class Communicator {
     Communicator &operator=(const Communicator &) = delete;
     ~Communicator();
 
+    /// Throws on the communicator's own stream, which cannot wait for itself: there it can be neither closed nor
+    /// destroyed.
+    void check_not_on_stream() const;
+
     /// Runs a call to its end: in this thread where the communicator is idle, else on its stream. `interrupted` is
     /// asked every tenth of a second and after each signal; it may throw, which aborts the communicator. Before this
     /// waits, other than for a few microseconds and for no thread of this process, it calls `before_wait`, and perhaps
@@ -165,7 +169,6 @@ class Communicator {
     std::vector<int> missing() const;
     std::uint64_t last_call(int member) const;
     void check_usable() const;
-    void check_not_on_stream() const;
     void leave();
     void end_turn();
     void serve();

@@ -378,6 +378,7 @@ NB_MODULE(_core, m) {
                  const WithoutLock release;
                  self.finish(check_signals);
              })
+        .def("check_not_on_stream", &Communicator::check_not_on_stream)
         .def("close",
              [](Communicator &self) {
                  const WithoutLock release;

@@ -362,8 +362,11 @@ class Communicator(Objects):
         A receive in which another thread waits ends with PeerAborted, unless its message has come.
         It may be called again. Raises an error that another rank has reported and this rank has not raised yet.
         """
+        if self._core is None:
+            return
+        self._core.check_not_on_stream()  # else the stream would be the last to hold the core, and destroy itself
         core, self._core = self._core, None
-        if core is None:
+        if core is None:  # another thread was faster
             return
         try:
             _core.forget_calls(self)  # from here on no call finds the core, on any thread
