@@ -39,55 +39,55 @@ TURNS = 20  # per start
 
 # File, text to remove, replacement. Each text occurs exactly once in its file.
 REMOVED = (
-    ("communicator.cpp", "    own().in_call.store(sequence_ + 1, std::memory_order_seq_cst);\n", ""),
+    ("communicator/communicator.cpp", "    own().in_call.store(sequence_ + 1, std::memory_order_seq_cst);\n", ""),
     (
-        "communicator.cpp",
+        "communicator/communicator.cpp",
         "    if (sequence_ % ControlPage::lead == 0) await_followers(call, interrupted, before_wait);\n",
         "",
     ),
     (
-        "communicator.cpp",
+        "communicator/communicator.cpp",
         "    if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_ || passed_over_) examine(false);\n",
         "    static_cast<void>(interrupted), static_cast<void>(before_wait);\n",
     ),
-    ("communicator.cpp", "    const std::uint64_t digest = fingerprint.digest();\n", ""),
-    ("communicator.cpp", "call.launch, Fingerprint::tag(digest)", "call.launch"),
-    ("communicator.cpp", "    own().calls[sequence_ % ControlPage::history].write(fingerprint);\n", ""),
+    ("communicator/communicator.cpp", "    const std::uint64_t digest = fingerprint.digest();\n", ""),
+    ("communicator/communicator.cpp", "call.launch, Fingerprint::tag(digest)", "call.launch"),
+    ("communicator/communicator.cpp", "    own().calls[sequence_ % ControlPage::history].write(fingerprint);\n", ""),
     (
-        "communicator.cpp",
+        "communicator/communicator.cpp",
         "    digest_ = (digest_ ^ digest) * 0x9e3779b97f4a7c15U; // odd, so nothing is lost; and the order counts\n",
         "",
     ),
     (
-        "communicator.cpp",
+        "communicator/communicator.cpp",
         "    if (sequence_ % ControlPage::lead == 0) "
         "digest_at(rank(), sequence_).store(digest_, std::memory_order_relaxed);\n",
         "",
     ),
-    ("communicator.cpp", "    own().last_call.store(sequence_, std::memory_order_release);\n", ""),
+    ("communicator/communicator.cpp", "    own().last_call.store(sequence_, std::memory_order_release);\n", ""),
     (
-        "communicator.cpp",
+        "communicator/communicator.cpp",
         "            if (own().alarm.load(std::memory_order_acquire) != seen_alarm_) examine(true);\n"
         "            if (--polls == 0) return linger() && executor_->advance();\n",
         "            if (--polls == 0) return linger() && executor_->advance();\n",
     ),
     (
-        "communicator.cpp",
+        "communicator/communicator.cpp",
         "            if (own().alarm.load(std::memory_order_acquire) != seen_alarm_) examine(true);\n"
         "        }\n        return false;\n",
         "        }\n        return false;\n",
     ),
     (
-        "communicator.cpp",
+        "communicator/communicator.cpp",
         "    if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_) {\n",
         "    if (false) {\n",
     ),
-    ("communicator.cpp", "    own().in_call.store(0, std::memory_order_release);\n", ""),
+    ("communicator/communicator.cpp", "    own().in_call.store(0, std::memory_order_release);\n", ""),
     # Ranks no longer publish their calls, so no rank can wait for them.
-    ("communicator.cpp", "        if (!failure_) await_members(interrupted);\n", ""),
-    ("executor.cpp", "        if (view.tag != launch_.tag) throw ForeignMessage{peer};\n", ""),
-    ("executor.cpp", "    if (view.tag != launch_.tag) throw ForeignMessage{receives_[cursor].peer};\n", ""),
-    ("executor_order.cpp", "        if (view.tag != launch_.tag) throw ForeignMessage{source.peer};\n", ""),
+    ("communicator/communicator.cpp", "        if (!failure_) await_members(interrupted);\n", ""),
+    ("executor/executor.cpp", "        if (view.tag != launch_.tag) throw ForeignMessage{peer};\n", ""),
+    ("executor/executor.cpp", "    if (view.tag != launch_.tag) throw ForeignMessage{receives_[cursor].peer};\n", ""),
+    ("executor/order.cpp", "        if (view.tag != launch_.tag) throw ForeignMessage{source.peer};\n", ""),
 )
 
 # Each Python imports this first, so that hocket loads the core without protections.

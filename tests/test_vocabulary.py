@@ -50,7 +50,7 @@ def test_no_file_name_is_used_twice() -> None:
 def test_element_types_and_reductions_are_those_of_the_core() -> None:
     assert _core.DTYPES == DTYPES == runtime.DTYPES
     assert _core.OPS == REDUCTIONS == runtime.OPS
-    sizes = re.search(r"dtype_sizes\{([\d, ]+)\}", (ROOT / "csrc" / "types.h").read_text())
+    sizes = re.search(r"dtype_sizes\{([\d, ]+)\}", (ROOT / "csrc/base/types.h").read_text())
     assert sizes is not None and [int(size) for size in sizes[1].split(",")] == [row.bytes for row in DTYPE_TABLE]
 
 
@@ -74,7 +74,7 @@ def test_a_collective_is_found_in_both_spellings() -> None:
 
 
 def test_causes_of_failure_are_those_of_the_core() -> None:
-    enum = re.search(r"enum class Cause : std::int32_t \{([^}]*)\}", (ROOT / "csrc" / "error.h").read_text())
+    enum = re.search(r"enum class Cause : std::int32_t \{([^}]*)\}", (ROOT / "csrc/base/error.h").read_text())
     assert enum is not None
     assert [(one.name.lower(), one.value) for one in Cause] == [
         (name.strip(), number) for number, name in enumerate(enum[1].split(","))

@@ -1,8 +1,8 @@
 // What a Python array is in the core's terms: address, number of elements and type, or an error that says what to pass.
 
-#include "arrays.h"
+#include "bindings/arrays.h"
 
-#include "tensor.h"
+#include "bindings/tensor.h"
 
 #include <initializer_list>
 #include <nanobind/ndarray.h>

@@ -1,7 +1,7 @@
 // How arrays of Python enter the core.
 #pragma once
 
-#include "types.h"
+#include "base/types.h"
 
 #include <nanobind/nanobind.h>
 

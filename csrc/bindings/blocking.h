@@ -1,9 +1,9 @@
 // What the bindings of blocking calls share; module.cpp defines it.
 #pragma once
 
-#include "error.h"
-#include "interpreter_lock.h"
-#include "mark.h"
+#include "base/error.h"
+#include "bindings/interpreter_lock.h"
+#include "streams/mark.h"
 
 #include <chrono>
 #include <exception>

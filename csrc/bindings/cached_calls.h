@@ -1,7 +1,7 @@
 // Calls that a program repeats: the way from a method of the Python class Communicator to the core, without Python.
 #pragma once
 
-#include "communicator.h"
+#include "communicator/communicator.h"
 
 #include <chrono>
 #include <cstdint>

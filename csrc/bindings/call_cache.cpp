@@ -1,7 +1,7 @@
-#include "call_cache.h"
+#include "bindings/call_cache.h"
 
-#include "blocking.h"
-#include "cached_method.h"
+#include "bindings/blocking.h"
+#include "bindings/cached_method.h"
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,9 @@
 // What the calls of a communicator have come to in the core, remembered by their keys, and made again.
 #pragma once
 
-#include "cached_calls.h"
-#include "call_key.h"
-#include "works.h"
+#include "bindings/cached_calls.h"
+#include "bindings/call_key.h"
+#include "bindings/works.h"
 
 #include <array>
 #include <cstddef>

@@ -1,8 +1,8 @@
 // What tells one call of a method from another: the key by which calls are remembered.
 #pragma once
 
-#include "tensor.h"
-#include "types.h"
+#include "base/types.h"
+#include "bindings/tensor.h"
 
 #include <algorithm>
 #include <array>

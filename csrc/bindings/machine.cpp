@@ -1,7 +1,8 @@
-#include "machine.h"
+#include "bindings/machine.h"
 
-#include "../machine.h"
-#include "blocking.h"
+#include "bindings/blocking.h"
+#include "kernels/rates.h"
+#include "machine/cores.h"
 
 #include <algorithm>
 #include <nanobind/stl/string_view.h>

@@ -1,7 +1,7 @@
-#include "memory.h"
+#include "bindings/memory.h"
 
-#include "arena.h"
-#include "stream.h"
+#include "streams/stream.h"
+#include "transport/shm/arena.h"
 
 #include <algorithm>
 #include <cstddef>

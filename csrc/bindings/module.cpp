@@ -1,19 +1,19 @@
 // The module hocket._core. Only this folder knows Python. Every blocking call releases the interpreter lock.
 
-#include "arrays.h"
-#include "blocking.h"
-#include "byte_stream.h"
-#include "cached_calls.h"
-#include "communicator.h"
-#include "group_calls.h"
-#include "machine.h"
-#include "memory.h"
-#include "point_to_point.h"
-#include "reductions.h"
-#include "site.h"
-#include "streams.h"
-#include "traces.h"
-#include "works.h"
+#include "bindings/arrays.h"
+#include "bindings/blocking.h"
+#include "bindings/cached_calls.h"
+#include "bindings/group_calls.h"
+#include "bindings/machine.h"
+#include "bindings/memory.h"
+#include "bindings/point_to_point.h"
+#include "bindings/reductions.h"
+#include "bindings/site.h"
+#include "bindings/streams.h"
+#include "bindings/traces.h"
+#include "bindings/works.h"
+#include "communicator/communicator.h"
+#include "transport/byte_stream.h"
 
 #include <algorithm>
 #include <nanobind/nanobind.h>

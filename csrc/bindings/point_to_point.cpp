@@ -1,9 +1,9 @@
-#include "point_to_point.h"
+#include "bindings/point_to_point.h"
 
-#include "arrays.h"
-#include "blocking.h"
-#include "cached_calls.h"
-#include "works.h"
+#include "bindings/arrays.h"
+#include "bindings/blocking.h"
+#include "bindings/cached_calls.h"
+#include "bindings/works.h"
 
 #include <algorithm>
 #include <array>

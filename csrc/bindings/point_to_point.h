@@ -1,7 +1,7 @@
 // Sends and receives for Python.
 #pragma once
 
-#include "communicator.h"
+#include "communicator/communicator.h"
 
 #include <nanobind/nanobind.h>
 

@@ -1,7 +1,7 @@
-#include "reductions.h"
+#include "bindings/reductions.h"
 
-#include "arrays.h"
-#include "blocking.h"
+#include "bindings/arrays.h"
+#include "bindings/blocking.h"
 
 #include <memory>
 #include <nanobind/stl/string.h>

@@ -1,7 +1,7 @@
 // The reductions, as Python calls them and as they call Python.
 #pragma once
 
-#include "reduce.h"
+#include "kernels/reduce.h"
 
 #include <nanobind/nanobind.h>
 

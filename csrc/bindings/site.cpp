@@ -1,4 +1,4 @@
-#include "site.h"
+#include "bindings/site.h"
 
 #include <nanobind/nanobind.h>
 #include <set>

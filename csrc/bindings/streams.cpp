@@ -1,7 +1,7 @@
-#include "streams.h"
+#include "bindings/streams.h"
 
-#include "blocking.h"
-#include "stream.h"
+#include "bindings/blocking.h"
+#include "streams/stream.h"
 
 #include <memory>
 #include <nanobind/stl/shared_ptr.h>

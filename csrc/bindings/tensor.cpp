@@ -1,4 +1,4 @@
-#include "tensor.h"
+#include "bindings/tensor.h"
 
 #include <cstddef>
 #include <cstdint>

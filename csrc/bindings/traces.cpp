@@ -1,7 +1,7 @@
-#include "traces.h"
+#include "bindings/traces.h"
 
-#include "blocking.h"
-#include "trace.h"
+#include "bindings/blocking.h"
+#include "trace/trace.h"
 
 #include <cstddef>
 #include <nanobind/ndarray.h>

@@ -1,8 +1,8 @@
-#include "works.h"
+#include "bindings/works.h"
 
-#include "blocking.h"
-#include "cached_method.h"
-#include "streams.h"
+#include "bindings/blocking.h"
+#include "bindings/cached_method.h"
+#include "bindings/streams.h"
 
 #include <chrono>
 #include <exception>

@@ -1,7 +1,7 @@
 // What the works of Python are in memory, so that a call can make one, and wait for it, without Python.
 #pragma once
 
-#include "communicator.h"
+#include "communicator/communicator.h"
 
 #include <array>
 #include <chrono>

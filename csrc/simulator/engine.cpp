@@ -1,7 +1,7 @@
-#include "network.h"
-#include "problem.h"
-#include "queue.h"
-#include "snapshot.h"
+#include "simulator/network.h"
+#include "simulator/problem.h"
+#include "simulator/queue.h"
+#include "simulator/snapshot.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "max_flow.h"
+#include "simulator/max_flow.h"
 
 #include <algorithm>
 #include <limits>

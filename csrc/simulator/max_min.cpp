@@ -1,4 +1,4 @@
-#include "max_min.h"
+#include "simulator/max_min.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,10 +1,10 @@
 // The module hocket._simulator: what of hocket.network is compiled. Only this file of the folder knows Python.
 
-#include "../bindings/interpreter_lock.h"
-#include "max_flow.h"
-#include "max_min.h"
-#include "problem.h"
-#include "shortest.h"
+#include "bindings/interpreter_lock.h"
+#include "simulator/max_flow.h"
+#include "simulator/max_min.h"
+#include "simulator/problem.h"
+#include "simulator/shortest.h"
 
 #include <algorithm>
 #include <nanobind/nanobind.h>

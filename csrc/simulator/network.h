@@ -1,9 +1,9 @@
 // How travels get from their sender to their receiver: as flows, or as packets that nodes store and forward.
 #pragma once
 
-#include "problem.h"
-#include "queue.h"
-#include "snapshot.h"
+#include "simulator/problem.h"
+#include "simulator/queue.h"
+#include "simulator/snapshot.h"
 
 #include <memory>
 #include <vector>

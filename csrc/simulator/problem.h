@@ -1,7 +1,7 @@
 // What the event engine is told: who sends what to whom, after what, over which links.
 #pragma once
 
-#include "max_min.h"
+#include "simulator/max_min.h"
 
 #include <cstddef>
 #include <cstdint>

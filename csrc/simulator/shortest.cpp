@@ -1,6 +1,6 @@
-#include "shortest.h"
+#include "simulator/shortest.h"
 
-#include "hashing.h"
+#include "simulator/hashing.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,7 +1,7 @@
 // The state of a simulation, to be held against that of an earlier time.
 #pragma once
 
-#include "problem.h"
+#include "simulator/problem.h"
 
 #include <algorithm>
 #include <array>

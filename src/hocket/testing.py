@@ -1,7 +1,7 @@
 """The tools with which Hocket tests itself, for programs that use or extend it.
 
     check_schedule    a schedule or algorithm: the proof, and its plans run in random orders against the reference
-    check_transport   one rank's side of the contract that every transport keeps (csrc/transport.h)
+    check_transport   one rank's side of the contract that every transport keeps (csrc/transport/transport.h)
     run_ranks         a function as several ranks, in processes or threads
     paced_link        a block in which ranks are joined by slow links: communication that leaves the CPU alone
 

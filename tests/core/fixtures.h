@@ -1,8 +1,8 @@
 // Proved plans with known results, as export_plans.py wrote them.
 #pragma once
 
-#include "plan.h"
-#include "reduce.h"
+#include "kernels/reduce.h"
+#include "plan/plan.h"
 
 #include <memory>
 #include <string>

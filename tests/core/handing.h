@@ -2,7 +2,7 @@
 #pragma once
 
 #include "check.h"
-#include "shm.h"
+#include "transport/shm/shm.h"
 #include "world.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // core_tests PLANS [PART]: runs the tests whose names contain PART, on the plans that export_plans.py wrote.
 
 #include "check.h"
-#include "executor.h"
+#include "executor/executor.h"
 #include "fixtures.h"
 
 #include <chrono>

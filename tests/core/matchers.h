@@ -1,8 +1,8 @@
 // Matchers of all ranks in one thread, over each transport.
 #pragma once
 
-#include "byte_stream.h"
-#include "match.h"
+#include "messages/match.h"
+#include "transport/byte_stream.h"
 #include "world.h"
 
 #include <memory>

@@ -1,9 +1,9 @@
 // Reserving, freeing and joining holes; memory that the system does not have; what a mapping says about addresses.
 
-#include "arena.h"
+#include "transport/shm/arena.h"
 
+#include "base/error.h"
 #include "check.h"
-#include "error.h"
 
 #include <cerrno>
 #include <cstdio>

@@ -1,11 +1,11 @@
 // Attached chunks: data that goes one way between two processes is moved by both, one half each; the rest is fetched.
 
-#include "attach.h"
 #include "check.h"
-#include "copy.h"
-#include "executor.h"
+#include "executor/executor.h"
+#include "kernels/copy.h"
 #include "matchers.h"
 #include "processes.h"
+#include "transport/shm/attach.h"
 
 #include <algorithm>
 #include <cerrno>

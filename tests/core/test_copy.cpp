@@ -1,7 +1,7 @@
 // Every byte is copied, and no byte outside, for every alignment of source and destination.
 
 #include "check.h"
-#include "copy.h"
+#include "kernels/copy.h"
 
 #include <algorithm>
 #include <array>

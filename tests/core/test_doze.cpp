@@ -1,7 +1,7 @@
 // A thread that does work for others: when it must be woken, and what it finds by itself.
 
 #include "check.h"
-#include "doze.h"
+#include "streams/doze.h"
 #include "world.h"
 
 #include <condition_variable>

@@ -1,9 +1,9 @@
 // The executor in one thread, step by step: what may run when, and what it waits for.
 
-#include "byte_stream.h"
 #include "check.h"
-#include "executor.h"
+#include "executor/executor.h"
 #include "fixtures.h"
+#include "transport/byte_stream.h"
 #include "world.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // Every built-in algorithm in the core, compared with the reference: all calls of a rank count, back to back on one
 // communicator without a barrier, so that rings and slots are used again while slow ranks still read them.
 
-#include "byte_stream.h"
 #include "check.h"
+#include "transport/byte_stream.h"
 #include "world.h"
 
 #include <sched.h>

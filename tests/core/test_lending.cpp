@@ -1,9 +1,9 @@
 // What a sender lends to its readers, and what it has staged.
 
+#include "base/system.h"
 #include "check.h"
-#include "executor.h"
+#include "executor/executor.h"
 #include "fixtures.h"
-#include "system.h"
 #include "world.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Messages that need no slot, because they travel in one line or in two.
 
 #include "check.h"
-#include "executor.h"
+#include "executor/executor.h"
 #include "world.h"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 // such data are in test_puts.cpp.
 
 #include "check.h"
-#include "executor.h"
+#include "executor/executor.h"
 #include "world.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Messages with attached private memory: the receiver fetches them, or each end moves one half.
 
 #include "check.h"
-#include "copy.h"
+#include "kernels/copy.h"
 #include "matchers.h"
 
 #include <algorithm>

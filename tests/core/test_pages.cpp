@@ -1,8 +1,8 @@
 // What is known about the pages of a piece of memory, in addition to the system's numbers for the whole mapping.
 
+#include "base/types.h"
 #include "check.h"
-#include "pages.h"
-#include "types.h"
+#include "machine/pages.h"
 
 #include <cstring>
 #include <fstream>

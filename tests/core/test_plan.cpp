@@ -1,8 +1,8 @@
 // A malformed table is refused when a plan is made, because the executor indexes without further tests.
 
+#include "base/error.h"
 #include "check.h"
-#include "error.h"
-#include "plan.h"
+#include "plan/plan.h"
 #include "world.h"
 
 #include <functional>

@@ -1,8 +1,8 @@
 // Puts: a sender writes where its reader lets it, and nowhere else.
 
 #include "check.h"
-#include "copy.h"
-#include "executor.h"
+#include "executor/executor.h"
+#include "kernels/copy.h"
 #include "world.h"
 
 #include <algorithm>

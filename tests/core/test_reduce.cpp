@@ -1,6 +1,6 @@
 // The kernels, compared with very simple loops.
 
-#include "reduce.h"
+#include "kernels/reduce.h"
 
 #include "check.h"
 

@@ -2,7 +2,7 @@
 // slot are in test_lines.cpp.
 
 #include "check.h"
-#include "executor.h"
+#include "executor/executor.h"
 #include "world.h"
 
 #include <algorithm>

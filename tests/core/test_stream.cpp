@@ -2,7 +2,7 @@
 
 #include "check.h"
 #include "processes.h"
-#include "stream.h"
+#include "streams/stream.h"
 #include "world.h"
 
 #include <array>

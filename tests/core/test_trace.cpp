@@ -1,9 +1,9 @@
 // The recorder: no record is lost or torn while threads write and traces begin and end; and the records of calls.
 
-#include "byte_stream.h"
 #include "check.h"
-#include "executor.h"
-#include "trace.h"
+#include "executor/executor.h"
+#include "trace/trace.h"
+#include "transport/byte_stream.h"
 #include "world.h"
 
 #include <array>

@@ -2,7 +2,7 @@
 // descriptors and offsets are passed directly.
 #pragma once
 
-#include "communicator.h"
+#include "communicator/communicator.h"
 #include "fixtures.h"
 
 #include <atomic>

@@ -25,7 +25,7 @@ _FIELDS = ("kind", "dtype", "op", "detail", "count", "root", "schedule")
 
 
 class Cause(IntEnum):
-    """Why the core gave up. A test compares names and numbers with the enum in csrc/error.h."""
+    """Why the core gave up. A test compares names and numbers with the enum in csrc/base/error.h."""
 
     NONE = 0
     MISMATCH = 1
@@ -61,7 +61,7 @@ def exception_of(
     this_rank: int,
     label: str,
 ) -> HocketError:
-    """Returns the exception for a failure of the core; the arguments are the fields of csrc/error.h."""
+    """Returns the exception for a failure of the core; the arguments are the fields of csrc/base/error.h."""
     where = f"rank {this_rank}" + (
         f", {label} (call {sequence})" if label and sequence else f", {label}" if label else ""
     )
@@ -182,7 +182,7 @@ def _mismatch(
 
 
 def _message_mismatch(where: str, calls: Mapping[int, tuple[int, ...]], message: str) -> CollectiveMismatch:
-    """Returns the error for a send and a receive that differ; the receiver reports both sides (csrc/match.cpp)."""
+    """Returns the error for a send and a receive that differ; reported by the receiver (csrc/messages/match.cpp)."""
     [(receiver, (_, dtype, sent_dtype, _, count, sender, sent_count))] = calls.items()
     field, sent, expected = (
         ("count", sent_count, count) if dtype == sent_dtype else ("dtype", DTYPES[sent_dtype], DTYPES[dtype])

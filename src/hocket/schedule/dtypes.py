@@ -46,7 +46,7 @@ DTYPE_TABLE = (
     Dtype("complex64", 8, 24, True, "complex64"),
     Dtype("complex128", 16, 53, True, "complex128"),
 )
-"""All element types; the position of a type is its number in the core (csrc/types.h)."""
+"""All element types; the position of a type is its number in the core (csrc/base/types.h)."""
 
 DTYPES = tuple(dtype.name for dtype in DTYPE_TABLE)
 """The names of all element types, in the order of DTYPE_TABLE."""

@@ -33,7 +33,7 @@ REDUCTIONS = (
     "premul_sum",
     "custom",
 )
-"""All reductions; the position of a name is its number in the core (csrc/types.h)."""
+"""All reductions; the position of a name is its number in the core (csrc/base/types.h)."""
 
 _LOGICAL = ("land", "lor", "lxor")
 _BITWISE = ("band", "bor", "bxor")

@@ -33,7 +33,7 @@ _RECORD = np.dtype(
         "itemsize": _core.Recorder.record_bytes,
     }
 )
-# Record::What and its flags, in csrc/trace.h.
+# Record::What and its flags, in csrc/trace/trace.h.
 _COLLECTIVE, _MESSAGE, _BLOCKING, _LAUNCH, _WAIT, _SPAN, _MOVE, _INSTANT = range(8)
 _FAILED, _SENDS, _FOLDS, _COMPLETES, _CONTINUES, _OF_STREAM = 1, 2, 4, 8, 16, 32
 _THREAD, _COMMUNICATOR, _STREAM = range(3)

@@ -1,0 +1,73 @@
+// What can go wrong below Python. A Failure is data; csrc/bindings turns it into a class of hocket.errors.
+#pragma once
+
+#include "base/types.h"
+
+#include <exception>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace hocket {
+
+/// What one rank calls: equal on all ranks, or the call is a mismatch. Independent of how the algorithm moves data.
+struct Fingerprint {
+    std::uint64_t sequence = 0; // number of the call on its communicator, from 1
+    std::uint64_t count = 0;
+    std::uint64_t schedule = 0;
+    std::uint64_t detail = 0; // what else has to agree: the identity of the reduction
+    std::int32_t kind = 0;
+    std::int32_t dtype = 0;
+    std::int32_t op = 0;
+    std::int32_t root = 0;
+
+    bool operator==(const Fingerprint &) const = default;
+
+    /// A number that other fingerprints have by chance only.
+    std::uint64_t digest() const {
+        std::uint64_t hash = 0, multiplier = 0x9e3779b97f4a7c15U;
+        const auto add = [&](std::uint64_t word) { // products that do not wait for each other
+            hash += (word ^ word >> 32) * multiplier;
+            multiplier *= 0xff51afd7ed558ccdU;
+        };
+        const auto add_pair = [&](std::int32_t high, std::int32_t low) {
+            add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(high)) << 32 | static_cast<std::uint32_t>(low));
+        };
+        add(sequence);
+        add(count);
+        add(schedule);
+        add(detail);
+        add_pair(kind, dtype);
+        add_pair(op, root);
+        hash *= 0xff51afd7ed558ccdU;
+        return hash ^ hash >> 32;
+    }
+    /// A short form of a digest, which travels with every signal; never 0.
+    static std::uint32_t tag(std::uint64_t digest) { return static_cast<std::uint32_t>(digest) | 1U; }
+};
+
+enum class Cause : std::int32_t { none, mismatch, timeout, died, aborted, forked, resource, internal };
+
+struct Failure final : std::exception {
+    Cause cause = Cause::internal;
+    int rank = -1; // the guilty one, where there is one
+    std::uint64_t sequence = 0;
+    double seconds = 0;
+    int error_number = 0;
+    std::vector<int> missing;         // who was waited for; aborted: who has left by closing
+    std::map<int, Fingerprint> calls; // mismatch: who called what
+    std::map<int, std::string> sites; // where the program makes some of these calls
+    std::string text;                 // reason, name of the system call, or an internal complaint
+    int self = -1;                    // who raises it
+    std::string label;                // and in which collective
+
+    const char *what() const noexcept override { return text.c_str(); }
+
+    static Failure internal(std::string text);
+    /// Of the system call `call`, which just failed with `errno`.
+    static Failure resource(std::string call);
+    /// Of every use in a forked child.
+    static Failure forked();
+};
+
+} // namespace hocket

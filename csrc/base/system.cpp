@@ -1,0 +1,31 @@
+#include "base/system.h"
+
+#include <fstream>
+#include <iterator>
+#include <pthread.h>
+#include <string>
+
+namespace hocket {
+
+unsigned fork_generation() {
+    // Asking the kernel for the process id would cost more than a whole small collective.
+    static const int registered = pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); });
+    static_cast<void>(registered);
+    return generation.load(std::memory_order_relaxed);
+}
+
+std::size_t bytes_of_own_cache() {
+#ifdef _SC_LEVEL2_CACHE_SIZE
+    if (const long found = sysconf(_SC_LEVEL2_CACHE_SIZE); found > 0) return static_cast<std::size_t>(found);
+#endif
+    return std::size_t{1} << 20;
+}
+
+bool is_stopped(pid_t process) {
+    std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    const auto state = text.rfind(") "); // the name before it may hold anything
+    return state != std::string::npos && state + 2 < text.size() && (text[state + 2] == 'T' || text[state + 2] == 't');
+}
+
+} // namespace hocket

@@ -1,0 +1,80 @@
+#include "control/control.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+namespace hocket {
+namespace {
+
+std::uint64_t pair(std::int32_t high, std::int32_t low) {
+    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(high)) << 32 | static_cast<std::uint32_t>(low);
+}
+
+std::int32_t high(std::uint64_t both) { return static_cast<std::int32_t>(both >> 32); }
+std::int32_t low(std::uint64_t both) { return static_cast<std::int32_t>(both & 0xffffffffU); }
+
+} // namespace
+
+void CallRecord::write(const Fingerprint &call) {
+    // Readers in between see sequence 0. Release keeps each field behind the 0, and the last store publishes them.
+    sequence_.store(0, std::memory_order_relaxed);
+    count_.store(call.count, std::memory_order_release);
+    schedule_.store(call.schedule, std::memory_order_release);
+    detail_.store(call.detail, std::memory_order_release);
+    kind_dtype_.store(pair(call.kind, call.dtype), std::memory_order_release);
+    op_root_.store(pair(call.op, call.root), std::memory_order_release);
+    sequence_.store(call.sequence, std::memory_order_release);
+}
+
+std::optional<Fingerprint> CallRecord::read() const {
+    Fingerprint call;
+    call.sequence = sequence_.load(std::memory_order_seq_cst);
+    if (call.sequence == 0) return std::nullopt;
+    call.count = count_.load(std::memory_order_acquire);
+    call.schedule = schedule_.load(std::memory_order_acquire);
+    call.detail = detail_.load(std::memory_order_acquire);
+    const std::uint64_t kind_dtype = kind_dtype_.load(std::memory_order_acquire);
+    const std::uint64_t op_root = op_root_.load(std::memory_order_acquire);
+    // A writer that came in between has already stored another sequence, which the acquires above make visible.
+    if (sequence_.load(std::memory_order_acquire) != call.sequence) return std::nullopt;
+    call.kind = high(kind_dtype);
+    call.dtype = low(kind_dtype);
+    call.op = high(op_root);
+    call.root = low(op_root);
+    return call;
+}
+
+void SiteRecord::write(std::uint64_t sequence, std::string_view site) {
+    std::array<char, num_words * sizeof(std::uint64_t)> text{};
+    const std::string_view kept = site.substr(site.size() - std::min(site.size(), text.size()));
+    std::ranges::copy(kept, text.begin());
+    sequence_.store(0, std::memory_order_relaxed);
+    for (std::size_t i = 0; i < num_words; ++i) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, &text[i * sizeof word], sizeof word);
+        words_[i].store(word, std::memory_order_release);
+    }
+    sequence_.store(sequence, std::memory_order_release);
+}
+
+std::string SiteRecord::read(std::uint64_t sequence) const {
+    if (sequence == 0 || sequence_.load(std::memory_order_acquire) != sequence) return "";
+    std::array<char, num_words * sizeof(std::uint64_t)> text{};
+    for (std::size_t i = 0; i < num_words; ++i) {
+        const std::uint64_t word = words_[i].load(std::memory_order_acquire);
+        std::memcpy(&text[i * sizeof word], &word, sizeof word);
+    }
+    if (sequence_.load(std::memory_order_acquire) != sequence) return "";
+    return {text.data(), strnlen(text.data(), text.size())};
+}
+
+void ControlPage::renew() {
+    // Members of the old communicator may still ask whether this one has left it: they know by the generation.
+    generation.fetch_add(1, std::memory_order_seq_cst);
+    state.store(open, std::memory_order_release);
+    constexpr std::size_t rest = offsetof(ControlPage, in_call); // read by nobody who has left
+    std::memset(reinterpret_cast<std::byte *>(this) + rest, 0, sizeof(ControlPage) - rest);
+}
+
+} // namespace hocket

@@ -1,0 +1,269 @@
+// Runs one rank's plan as a resumable state machine. It never blocks and knows no algorithm, collective or topology.
+#pragma once
+
+#include "base/waiting.h"
+#include "kernels/reduce.h"
+#include "plan/plan.h"
+#include "trace/trace.h"
+#include "transport/transport.h"
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace hocket {
+
+/// What is bound at call time: sizes, types, and the memory of this rank.
+struct Launch {
+    Dtype dtype = Dtype::float32;
+    Op op = Op::sum;
+    std::size_t block = 0; // elements of one block of the collective's vector, where all are as long
+    const std::byte *input = nullptr;
+    std::byte *output = nullptr;
+    std::uint32_t tag = 0;
+    Factor factor{};                                                // of premul_sum
+    const CustomFold *custom = nullptr;                             // of a user's own reduction
+    std::span<const std::uint64_t> input_counts{}, output_counts{}; // uneven: elements of each block of the memories
+};
+
+/// A message of another call than the one that runs: `peer` and this rank called different things.
+struct ForeignMessage {
+    int peer;
+};
+
+/// What `peer` sends, or expects, is not as long as what this rank expects.
+struct ForeignSize {
+    int peer;
+    std::uint64_t expected, found; // elements
+};
+
+/// Moves the pieces of a plan. Piece j of an instruction of step s belongs to wave j + s, and a channel carries its
+/// pieces in the order (wave, step, order in the step), so that chains are pipelined and both ends agree. Where blocks
+/// are uneven each rank knows the lengths of its own only: piece 0 then says how many elements follow.
+class Executor {
+  public:
+    /// Both must outlive the executor. Copies and folds of chunks of `least_bytes_past_caches`, to where the plan
+    /// reads and writes nothing else, leave the caches alone: so much would not stay in them until the caller reads it;
+    /// where lines come slowly, and so cores have caches of their own, of twice as much, as in a peer's memory. Of
+    /// copies that go one way each end moves one half where that was found to pay, of so long and of shorter ones.
+    Executor(const Plan &plan, Transport &transport, std::size_t least_bytes_past_caches = std::size_t{16} << 20);
+
+    /// From now on writes down, in this lane, each move of a call of this number; nothing without a recorder.
+    void record(Recorder *recorder, std::uint32_t lane = 0, std::uint64_t sequence = 0) {
+        recorder_ = recorder;
+        lane_ = lane;
+        sequence_ = sequence;
+    }
+
+    /// Begins a run. The memory of `launch` must stay until advance() has returned true.
+    void start(const Launch &launch) { start(launch, launch.tag); }
+    void start(const Launch &launch, std::uint32_t tag);
+
+    /// Runs what is ready, but only so much that the caller can look around now and then. True when everything is done
+    /// and no memory of this rank is being read any more. Throws ForeignMessage or ForeignSize, after which only
+    /// start() makes sense.
+    bool advance();
+
+    /// Whether the last advance() returned though it might have gone on.
+    bool was_interrupted() const { return budget_ <= 0; }
+
+    /// Grows whenever something was moved.
+    std::uint64_t num_moves() const { return num_moves_; }
+
+    /// After advance() has returned false: the peers whose bytes, room or release are missing, ascending.
+    std::vector<int> waiting_for();
+    /// Whether one of these is among them.
+    bool waits_for(std::span<const int> peers) const;
+    /// Whether this rank gives something to each of these, and takes something from each: then they wait for the others
+    /// as it does. It will not be for long where chunks are short.
+    bool exchanges_with(std::span<const int> peers) const;
+    bool has_short_chunks() const { return longest_bytes_ <= most_short_bytes; }
+
+  private:
+    /// A position in the messages of one channel: the unfinished instruction whose turn it is.
+    class Cursor {
+      public:
+        struct Entry {
+            std::int32_t step, order;
+            std::size_t task;
+        };
+        int peer = -1;
+        std::vector<Entry> entries;         // by (step, order)
+        std::vector<std::size_t> grantable; // of what is received: tasks that the peer may do by writing
+        std::uint64_t num_posted = 0;       // of what is sent: messages before this run
+        /// Data go one way only, and this rank has nothing to copy besides: so it would idle while the peer works, and
+        /// each of them may as well move one half.
+        bool is_shared = false;
+
+        void bind(const Executor &executor); // to other sizes
+        void rewind() { now_ = begin_; }
+        void next(const Executor &executor);
+        bool done() const { return now_.first == entries.size(); }
+        std::size_t task() const { return entries[now_.at].task; }
+
+      private:
+        struct Turn {
+            std::size_t first = 0, at = 0; // entries before `first` are finished
+            std::int64_t wave = 0;
+        };
+        void settle(const Executor &executor);
+        Turn begin_, now_;
+    };
+
+    struct Remote { // a source that comes over a channel
+        std::size_t cursor = 0;
+        std::vector<std::byte> carry; // bytes that had to leave the channel before they could be folded
+        std::size_t used = 0;         // of them folded
+    };
+
+    struct Task;
+    struct Place {
+        Target begin;
+        const Task *after = nullptr; // has to have folded what was lent from there
+    };
+
+    struct Task {
+        const Instruction *instruction = nullptr;
+        std::uint64_t num_elements = 0; // of the whole chunk
+        std::size_t num_bytes = 0;
+        std::size_t pieces = 0;
+        std::size_t done = 0;                         // pieces sent or folded
+        std::size_t settled = 0;                      // pieces whose dependants may run
+        std::size_t within = 0;                       // bytes of the current piece that are done
+        std::size_t num_bytes_ahead = 0;              // lent or fetched already, behind them
+        bool is_awaited = false;                      // by other tasks
+        bool holds_up_rest = false;                   // in one order, all behind it wait for it, or for one that does
+        std::vector<std::size_t> comes_after;         // places in that order
+        std::optional<Clock::time_point> waits_until; // for a window
+        std::vector<const std::byte *> sources;       // local ones; where remote, nothing
+        std::byte *destination = nullptr;
+        std::vector<std::size_t> cursors;   // of its channels
+        std::vector<Remote> remotes;        // in the order of its remote sources
+        std::vector<int> peers;             // it sends to
+        std::vector<std::uint64_t> tickets; // per piece and peer, where pieces were lent
+        std::vector<Place> places;          // where its peers, as far as they have said so, let this rank write
+        const Task *kept = nullptr;         // the copy of the same for this rank, piece by piece just before each put
+    };
+
+    std::size_t elements_of(const Instruction &instruction) const;
+    bool at_header(const Task &task) const { return plan_.shape().uneven && task.done == 0; }
+    std::size_t piece_start(const Task &task) const;
+    std::size_t piece_size(const Task &task) const;
+    std::size_t num_left(const Task &task) const { return task.num_bytes - piece_start(task) - task.within; }
+    bool ready(Task &task);
+    bool outgrows_caches(const Task &task, std::size_t num_caches = 1) const;
+    bool is_large() const;
+    bool pays_to_share(const std::byte *memory, const Task &task) const;
+    bool is_to_be_fetched(const Task &task) const;
+    bool is_one_message(const Task &task) const;
+    bool is_settled(Task &task, std::size_t piece);
+    bool at_turn(const Task &task, std::size_t index) const;
+    void finish_piece(Task &task);
+    Fold fold_of(const Task &task) const;
+    View gather(Remote &remote, std::size_t element, bool may_be_attached, bool &progress);
+    bool carry_over(Remote &remote, std::size_t num_bytes);
+    bool make_room(Task &task, std::size_t cursor);
+    template <auto Try> bool tried(Task &task, std::size_t index);
+    void record_move(const Task &task, std::size_t index, std::uint64_t begin, std::size_t piece, std::size_t num_bytes,
+                     bool is_complete);
+    bool try_send(Task &task, std::size_t index);
+    bool fetch(Task &task, std::size_t num_shown, std::size_t &num_bytes);
+    bool try_fold(Task &task, std::size_t index);
+    void check_sizes(const Task &task) const;
+    void store(const Task &task, const Fold &what, std::byte *destination, std::size_t num_bytes);
+    bool is_to_be_made_in_slot(const Task &task, std::size_t num_bytes) const;
+    bool store_and_send(Task &task, const Fold &what, std::size_t num_bytes);
+    std::byte *next_destination(const Task &task) const { return task.destination + piece_start(task) + task.within; }
+    bool send_ready();
+    bool run_ready();
+    bool do_short(Task &task);
+    bool is_done(std::size_t at) const { return at < next_ || (!ahead_.empty() && ahead_[at]); }
+    bool may_go(const Task &task) const;
+    bool run_in_order();
+    bool run_around();
+    void leave_order();
+    bool move();
+    bool is_missing(const Cursor &cursor, bool sends) const;
+    std::byte *place(const Operand &operand) const;
+    void find_order();
+    void bind_sizes();
+    bool goes_in_order() const;
+    void bind_places();
+    void rewind();
+    void grant();
+    std::optional<Place> find_place(const Task &task, std::size_t index) const;
+    bool find_targets(Task &task, const Task *folding = nullptr);
+    const Task *kept_copy(const Task &task) const;
+    bool is_to_wait_for_window(const Task &task) const;
+    bool is_halved_early(const Task &task) const;
+    bool is_to_share(const Task &task) const;
+    bool is_to_put(const Task &task) const;
+    bool is_to_wait(Task &task) const;
+    std::size_t share_of(const Task &task) const;
+    Published send_some(Task &task, Bytes rest);
+    bool is_too_far(const Task &task) const;
+    bool is_too_early(const Task &task, std::size_t num_bytes) const;
+    Published publish(const Task &task, Bytes rest);
+    Published send_to_targets(Task &task, Bytes rest);
+
+    const Plan &plan_;
+    Transport &transport_;
+    std::size_t least_bytes_past_caches_;
+    Launch launch_;
+    std::vector<Task> tasks_;
+    std::vector<Cursor> sends_;
+    std::vector<Cursor> receives_;
+    std::vector<std::size_t> locals_;
+    static constexpr int pieces_per_advance = 16;
+    /// Below this, a window comes too late to be seen.
+    static constexpr std::size_t least_put_bytes = 4096;
+    /// Of a chunk that two ranks with cores of their own exchange, and fetch from each other.
+    static constexpr std::size_t least_fetched_bytes = std::size_t{2} << 20;
+    static constexpr std::size_t least_fetched_in_huge_pages = std::size_t{512} << 10;
+    /// Of one that goes one way in huge pages, of which each end moves one half: it takes the two some time to meet.
+    static constexpr std::size_t least_shared_in_huge_pages = std::size_t{2} << 20;
+    /// Of one in registered memory.
+    static constexpr std::size_t least_shared_registered = std::size_t{768} << 10;
+    /// Of one in registered memory that its sender copies for itself, too.
+    static constexpr std::size_t least_kept = std::size_t{128} << 10;
+    /// What all ranks have, in so many times what outgrows the caches, up to which several had better fetch one chunk,
+    /// and ranks with a core each what they exchange.
+    static constexpr std::size_t most_fetched = 4;
+    /// Of all ranks, when what a fold makes goes to its slot in the same pass.
+    static constexpr std::size_t least_made_in_slots = std::size_t{2} << 20;
+    /// For the word of a reader that begins as this rank does.
+    static constexpr std::chrono::microseconds longest_wait{1};
+    static constexpr std::size_t most_short_bytes = std::size_t{8} << 10;
+    /// Caches are shared: all ranks together have outgrown them with so many times what one chunk has.
+    static constexpr std::size_t least_chunks = 2;
+    /// The place that a chunk is put to is in them, if its reader has just used it: so many times what else outgrows
+    /// them.
+    static constexpr std::size_t least_put_past_caches = 2;
+    /// Where they are not shared, there are at least so many.
+    static constexpr std::size_t least_separate_caches = 2;
+
+    std::uint64_t num_moves_ = 0;
+    int budget_ = 0;            // of this advance(), in pieces
+    bool bound_ = false;        // sizes and places are those of launch_
+    bool is_short_ = false;     // each task has one piece, which is sure to be copied by the transport
+    std::vector<Task *> order_; // in which short ones are done
+    bool in_order_ = false;     // those before next_ are done, and those in ahead_; others perhaps in part
+    std::size_t next_ = 0;
+    std::vector<bool> ahead_;                        // by place in the order; empty while there are none
+    std::size_t num_tasks_ = 0, num_unfinished_ = 0; // that have pieces
+    std::size_t first_unsettled_ = 0;
+    std::size_t longest_bytes_ = 0, scratch_slot_bytes_ = 0;
+    std::size_t footprint_ = 0, total_bytes_ = 0; // of input and output; of the longer of the two of all ranks
+    std::vector<std::byte> scratch_;
+    std::vector<std::size_t> input_starts_, output_starts_; // uneven: elements before each block
+    std::vector<const std::byte *> operands_;               // of the fold at hand
+    std::vector<Target> targets_;                           // of the put at hand
+    std::vector<Window> windows_;                           // to be granted
+    bool has_granted_ = false;
+    bool keeps_copies_ = false;    // of what it sends, as the plan has it
+    Recorder *recorder_ = nullptr; // of moves,
+    std::uint32_t lane_ = 0;       // and where they belong
+    std::uint64_t sequence_ = 0;
+};
+
+} // namespace hocket

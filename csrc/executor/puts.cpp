@@ -1,0 +1,183 @@
+// The part of the executor that is about puts.
+//
+// A copy of a message may be done by its sender, which writes the piece while it is hot in its cache. Law 3 orders the
+// copy behind what conflicts with it on the rank that receives, by dependencies alone; granted is only what has none,
+// or one: its own send of what lies there, to the very peer that shall write. That peer writes piece k when it has
+// folded piece k of that message, so the only access that had to come before the copy has come. Whatever has to come
+// after it waits for the copy as ever, which the receiver counts as done when the message is there.
+
+#include "executor/executor.h"
+#include "kernels/copy.h"
+
+#include <algorithm>
+
+namespace hocket {
+
+void Executor::grant() {
+    if (is_short_) return;
+    const std::size_t of_own_cores = transport_.shares_cores() ? least_bytes_past_caches_ : least_shared_registered;
+    const std::size_t least_shared = std::min(of_own_cores, least_bytes_past_caches_);
+    for (const Cursor &cursor : receives_) {
+        windows_.clear();
+        for (std::size_t index : cursor.grantable) {
+            const Task &task = tasks_[index];
+            if (task.num_bytes < least_put_bytes) continue;
+            const bool is_private = !transport_.could_lend(Bytes(task.destination, task.num_bytes));
+            if (is_private && !(cursor.is_shared && pays_to_share(task.destination, task))) continue;
+            const Instruction &instruction = *task.instruction;
+            Window &window = windows_.emplace_back();
+            window.step = instruction.step;
+            window.order = instruction.sources[0].index;
+            window.target.place = task.destination;
+            window.num_bytes = task.num_bytes;
+            if (instruction.after < 0) continue;
+            const Instruction &after = plan_.instructions()[static_cast<std::size_t>(instruction.after)];
+            window.after_step = after.step;
+            window.after_order = after.destinations[0].index;
+        }
+        // Who may wait for that is told at once, even of none.
+        const bool is_awaited = keeps_copies_ && longest_bytes_ >= least_kept && !transport_.shares_cores();
+        const bool tells = is_awaited || (cursor.is_shared && longest_bytes_ >= least_shared);
+        if (windows_.empty() && !tells) continue;
+        transport_.grant(cursor.peer, launch_.tag, windows_, cursor.is_shared, tells || cursor.is_shared);
+        has_granted_ = true;
+    }
+}
+
+/// Where peer `index` of a send lets this rank write it, if it does, or has said so yet.
+std::optional<Executor::Place> Executor::find_place(const Task &task, std::size_t index) const {
+    const Cursor &cursor = sends_[task.cursors[index]];
+    const auto is_meant = [&](const Window &window) {
+        return window.step == task.instruction->step && window.num_bytes == task.num_bytes &&
+               window.order == task.instruction->destinations[index].index;
+    };
+    const auto windows = transport_.granted(cursor.peer, launch_.tag, cursor.num_posted);
+    const auto window = std::ranges::find_if(windows, is_meant);
+    if (window == windows.end()) return std::nullopt;
+    if (window->after_step < 0) return Place{window->target, nullptr};
+    const auto receive = std::ranges::find(receives_, cursor.peer, &Cursor::peer);
+    if (receive == receives_.end()) return std::nullopt;
+    const auto is_after = [&](const Cursor::Entry &entry) {
+        return entry.step == window->after_step && entry.order == window->after_order &&
+               tasks_[entry.task].num_bytes == task.num_bytes;
+    };
+    const auto entry = std::ranges::find_if(receive->entries, is_after);
+    if (entry == receive->entries.end()) return std::nullopt;
+    return Place{window->target, &tasks_[entry->task]};
+}
+
+/// Whether all peers let this rank write what is left of the piece at hand, and then where, in targets_. `folding`: may
+/// be folding this piece just now, element by element before it is written.
+bool Executor::find_targets(Task &task, const Task *folding) {
+    if (task.num_bytes < least_put_bytes || at_header(task) || is_too_far(task)) return false;
+    const bool is_shared = sends_[task.cursors[0]].is_shared;
+    const bool is_hot = task.instruction->is_fresh || task.kept != nullptr;
+    const bool is_worth_it = is_hot || is_to_share(task);
+    if (!is_worth_it && !(is_shared && pays_to_share(task.sources[0], task))) return false;
+    for (std::size_t i = task.places.size(); i < task.peers.size(); ++i) {
+        const auto place = find_place(task, i);
+        if (!place) return false;
+        task.places.push_back(*place);
+    }
+    targets_.clear();
+    for (const Place &place : task.places) {
+        if (place.after != nullptr && place.after != folding && place.after->done <= task.done) return false;
+        if (place.begin.attached && task.peers.size() > 1) return false; // rather copied once for all
+        if (place.begin.attached && !pays_to_share(task.sources[0], task)) return false;
+        targets_.push_back({place.begin.place + piece_start(task) + task.within, place.begin.attached});
+    }
+    return true;
+}
+
+/// What each of the two ends moves at a time of a message between processes.
+std::size_t Executor::share_of(const Task &task) const {
+    const std::size_t most = is_one_message(task) ? attached_bytes : piece_bytes;
+    return std::min(round_up((task.num_bytes + 1) / 2, cache_line), most);
+}
+
+/// Whether two ranks that each have a core, and nothing to do but this chunk of registered memory, had better copy
+/// every second piece each.
+bool Executor::is_halved_early(const Task &task) const {
+    if (task.num_bytes < least_shared_registered || sends_.size() > 1 || !receives_.empty()) return false;
+    if (!sends_[0].is_shared || transport_.shares_cores() || transport_.stores_are_slow()) return false;
+    return transport_.could_lend(Bytes(task.sources[0], task.num_bytes)) && !transport_.is_held_by_cores(footprint_);
+}
+
+/// The copy to this rank's own output, which is registered, of what is sent to one peer that sends as much: a rank with
+/// a core had better make both, piece by piece, than one of it and one of what the peer has. Not where the peer has
+/// begun long before: it is idle, and will fetch.
+const Executor::Task *Executor::kept_copy(const Task &task) const {
+    if (task.instruction->kept < 0 || task.num_bytes < least_kept || task.peers.size() > 1) return nullptr;
+    const int peer = task.peers[0];
+    if (transport_.shares_cores() || transport_.may_show(peer)) return nullptr;
+    if (std::ranges::find(receives_, peer, &Cursor::peer) == receives_.end()) return nullptr;
+    const Task &copy = tasks_[static_cast<std::size_t>(task.instruction->kept)];
+    const bool pays =
+        transport_.could_lend(Bytes(copy.destination, copy.num_bytes)) && !transport_.is_held_by_cores(footprint_);
+    return pays ? &copy : nullptr;
+}
+
+/// Whether this rank goes on to copy for itself, as the peer may be about to let it write, which saves that a copy.
+bool Executor::is_to_wait_for_window(const Task &task) const {
+    if (task.kept == nullptr || at_header(task) || task.kept->done == task.kept->pieces) return false;
+    return transport_.may_grant(task.peers[0], sends_[task.cursors[0]].num_posted);
+}
+
+/// Whether each of the two ends had better copy every second piece.
+bool Executor::is_to_share(const Task &task) const {
+    return task.num_bytes >= least_bytes_past_caches_ || is_halved_early(task);
+}
+
+/// Whether this rank, rather than the reader, moves what is left of the piece at hand, where it may.
+bool Executor::is_to_put(const Task &task) const {
+    // Between two processes each moves one half, at the same time.
+    if (targets_[0].attached)
+        return task.instruction->staged || (piece_start(task) + task.within) / share_of(task) % 2 == 1;
+    // What was just folded or copied is hot here. Else the reader may as well fetch it: of much, each of the two moves
+    // one half; of less, a write would have to take lines away from the cache of the reader, which is slower than its
+    // reading.
+    if (task.instruction->is_fresh || task.kept != nullptr) return true;
+    return is_to_share(task) && task.done % 2 == 1;
+}
+
+/// Whether so many bytes, which are yet to be folded, had better be sent through a slot by the fold itself: whole
+/// pieces alone, so that there are no more messages for it. Of what a core's own cache holds, or none, string moves are
+/// quicker.
+bool Executor::is_to_be_made_in_slot(const Task &task, std::size_t num_bytes) const {
+    if (total_bytes_ < least_made_in_slots || total_bytes_ >= least_bytes_past_caches_) return false;
+    if (num_bytes < least_put_bytes || num_bytes != piece_size(task)) return false;
+    if (at_header(task) || task.num_bytes_ahead > 0 || is_too_early(task, num_bytes)) return false;
+    return !transport_.could_lend(Bytes(task.sources[0], task.num_bytes));
+}
+
+/// Folds what operands_ point to, and in the same pass writes the result where the peers that it is sent to next will
+/// read it: where they let this rank, or in a slot. False: not now, and nothing was done.
+bool Executor::store_and_send(Task &task, const Fold &what, std::size_t num_bytes) {
+    if (task.instruction->onward < 0 || what.op == Op::custom) return false; // which is not called for every part
+    const auto index = static_cast<std::size_t>(task.instruction->onward);
+    Task &next = tasks_[index];
+    if (next.done != task.done || next.within != task.within || !at_turn(next, index)) return false;
+    const bool puts = find_targets(next, &task);
+    if (puts ? targets_[0].attached : !is_to_be_made_in_slot(next, num_bytes)) return false;
+    std::byte *destination = next_destination(task);
+    const std::size_t element = size_of(what.dtype);
+    // A store fetches what it is to replace, which was just read if all is in place; string moves do not.
+    const bool in_one_pass = launch_.input == launch_.output || !outgrows_caches(task);
+    Fold both = what;
+    const auto make = [&](std::size_t begin, std::size_t part_bytes, std::byte *also) {
+        both.also = in_one_pass ? also : nullptr;
+        fold(both, destination + begin, operands_, task.instruction->raw, part_bytes / element);
+        if (also != both.also) copy_bytes(also, Bytes(destination + begin, part_bytes));
+        for (const std::byte *&operand : operands_) operand += part_bytes;
+    };
+    const std::uint64_t begin = recorder_ == nullptr ? 0 : ticks();
+    const Bytes made(destination, num_bytes);
+    const bool sends = puts ? transport_.put(next.peers, targets_, made, launch_.tag, false, make)
+                            : transport_.publish_made(next.peers, made, launch_.tag, make);
+    if (!sends) return false;
+    next.within += num_bytes;
+    if (recorder_ != nullptr) record_move(next, index, begin, next.done, num_bytes, next.within == piece_size(next));
+    return true;
+}
+
+} // namespace hocket

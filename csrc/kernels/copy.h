@@ -1,0 +1,33 @@
+// Copies of what messages carry.
+#pragma once
+
+#include "base/types.h"
+
+namespace hocket {
+
+/// As memcpy, to memory that does not overlap; but as quickly wherever the two lie.
+void copy_bytes(std::byte *destination, Bytes source);
+
+/// Copies bytes that nobody reads soon: where the processor can, its stores go past the caches, so that the destination
+/// is not fetched first and nothing of use is driven out. Ordered before later stores, like a plain copy.
+void copy_past_caches(std::byte *destination, Bytes source);
+
+/// Copies bytes to where a core reads that shares no cache with this one, or takes lines as slowly. Ordered likewise.
+void copy_to_other_cache(std::byte *destination, Bytes source);
+
+/// Copies bytes that such a core has written to memory that this one's own cache holds.
+void copy_from_other_cache(std::byte *destination, Bytes source);
+
+/// Whether this processor's string moves are the quickest way to copy much. The kernel copies by them, too.
+bool has_quick_string_moves();
+
+/// Whether cores take lines from each other as slowly as if they shared no cache though they do: on a mesh as Intel's
+/// (Emerald Rapids: 140 ns). The kernel's copies are as quick there as ever.
+bool has_slow_mesh();
+
+#if defined(__x86_64__)
+/// The way of copy_bytes and copy_to_other_cache with long copies where the processor is quick at it.
+void copy_string(std::byte *destination, Bytes source);
+#endif
+
+} // namespace hocket

@@ -1,0 +1,287 @@
+// Messages between two ranks: tags, MPI's matching rules, eager and announced messages. A resumable state machine over
+// any transport; it has no threads and no clock, and never blocks.
+#pragma once
+
+#include "base/error.h"
+#include "base/types.h"
+#include "transport/transport.h"
+
+#include <algorithm>
+#include <array>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace hocket {
+
+/// Whose messages: the program's, or Hocket's own. One is never matched with the other.
+enum class Scope : std::uint8_t { user, internal };
+
+inline constexpr int any_source = -1;
+
+/// What is to be sent or received.
+struct Message {
+    bool sends = false;
+    int peer = 0;                                    // a receive may take from any_source
+    std::optional<std::uint64_t> tag = std::nullopt; // nothing: a receive from any
+    Scope scope = Scope::user;
+    Dtype dtype = Dtype::uint8;
+    std::byte *data = nullptr; // only read where it is sent
+    std::size_t num_bytes = 0;
+};
+
+/// A message under way, at one of its ends.
+struct Exchange : Message {
+    explicit Exchange(const Message &message) : Message(message) {}
+
+    bool done = false;       // the memory is the caller's again
+    int source = any_source; // of a receive, once it is matched, as is the tag
+    std::uint64_t found_tag = 0;
+    std::uint64_t ordinal = 0; // among all from its source to its destination, the same at both ends, from 1
+
+  private:
+    friend class Matcher;
+    std::size_t moved = 0;        // bytes
+    std::uint32_t number = 0;     // of an announced one
+    bool offered = false;         // its memory to the other end, which writes there, or reads it
+    bool is_counted = false;      // a receive of a long one, which the sender was told of
+    std::optional<Target> target; // what the other end has offered
+    std::uint64_t ticket = 0;     // of the last loan: it is over when the peer has released so many; 0 without one
+};
+
+/// One rank's part in the messages of a communicator.
+///
+/// Per source and tag, messages are received in the order in which they were sent, by receives in the order in which
+/// they were posted. A short one travels at once and is kept here until somebody asks for it; a long one is announced,
+/// unless its receiver is known to wait for one, waits until it is asked for, and goes in pieces that take turns with
+/// those of others and may be lent. So that
+/// nobody fills a rank's memory, a peer may have only so many short ones there that nobody has asked for
+/// (`may_be_kept`); what goes beyond is announced too. How many were asked for the peer sees at once, so it is never
+/// too careful.
+class Matcher {
+  public:
+    static constexpr std::uint64_t max_user_tag = 0x7fffffff;
+    static constexpr std::size_t eager_bytes = std::size_t{256} << 10;
+    /// Of an eager message, which counts as several where it is longer. Up to here it is never lent.
+    static constexpr std::size_t unit_bytes = std::size_t{8} << 10;
+    /// So many short messages may be unmatched, and so many of all with a longer one: else that would leave no credit
+    /// to those short ones that programs send behind it, and expect to wait for nobody.
+    static constexpr unsigned max_unmatched = 64, max_unmatched_longer = 32;
+    static_assert(eager_bytes <= max_unmatched_longer * unit_bytes, "the longest has credit");
+    /// So long a message goes unasked, too, where ranks share cores and its receiver waits for one, behind none that is
+    /// unmatched: to announce it and be answered would take a turn of each of them.
+    static constexpr std::size_t most_awaited_bytes = std::size_t{512} << 10;
+    /// Up to here a message and its header are one piece of the transport, whichever that is.
+    static constexpr std::size_t joined_bytes = 24;
+    // From which lengths on private memory is attached, in huge pages and in others; in small ones that hangs on how
+    // quick copies are (Transport::pays_to_attach).
+
+    /// A message is fetched by its receiver where ranks share cores: of a shorter one two copies are quicker than the
+    /// system's one, or than to wait for the receiver with registered memory.
+    static constexpr std::size_t least_fetched_bytes = std::size_t{4} << 20;
+    static constexpr std::size_t least_fetched_in_huge_pages = piece_bytes + 1;
+    static constexpr std::size_t least_fetched_registered = std::size_t{64} << 10;
+    /// Above this both ends move halves, which write past the caches: with four ranks that is quicker.
+    static constexpr std::size_t most_fetched_registered = std::size_t{24} << 20;
+    /// Where each rank has a core, both ends move pieces of it straight from memory to memory, if they share a cache:
+    /// else a put would take lines from the receiver's, which may be much slower than what that reads. Of a shorter one
+    /// more is lost by looking pages up, or by waiting for each other, than by a copy through slots.
+    static constexpr std::size_t least_offered_bytes = std::size_t{2} << 20;
+    /// In huge pages: where the kernel's string moves are quick, and else.
+    static constexpr std::size_t least_offered_in_huge_pages = std::size_t{512} << 10;
+    static constexpr std::size_t least_offered_without_quick_moves = std::size_t{1} << 20;
+    static constexpr std::size_t least_offered_registered = eager_bytes + 1; // longer than what goes unasked
+    /// From here on a message stays in no cache, and is written past them (a registered one that each of two cores
+    /// copies a half of, from the next); and both ends move what is not fetched in any mode.
+    static constexpr std::size_t least_uncached_bytes = std::size_t{8} << 20;
+    static constexpr std::size_t least_uncached_halved = std::size_t{16} << 20;
+    /// Up to here it is in caches after all where cores share none, as each has one half of what is sent and received
+    /// in its own: there private memory is not written by the sender.
+    static constexpr std::size_t most_cached_bytes = std::size_t{16} << 20;
+
+    /// The transport must outlive this. A peer's word is trusted in nothing: what it cannot mean is a Failure.
+    Matcher(Transport &transport, int rank, int num_ranks);
+
+    /// Begins a send or a receive, whose memory has to stay until it is done. Throws a mismatch, as advance() does, of
+    /// which one has to follow, as peers are told of nothing here.
+    void post(std::shared_ptr<Exchange> exchange);
+
+    /// The same of a short message that nothing is before, which is done then. False: nothing has begun.
+    bool send_at_once(Exchange &send);
+    /// Of a receive that may be so, as no other is posted and nothing is kept for it, where its message comes next.
+    /// What has begun may still have to be advanced until it is done, or be received on until then.
+    bool may_receive_at_once(const Exchange &receive) const;
+    bool receive_at_once(Exchange &receive);
+    void receive_on(const Exchange &receive) { receive_from(receive.peer, 1); }
+    /// Nobody asks any more for what a receive waits for. False where a message has met it, and is to be taken.
+    bool withdraw(const Exchange &receive);
+    /// Whether its peer has sent something.
+    bool has_come(const Exchange &receive) const { return transport_.may_show(receive.peer); }
+
+    /// Moves what can be moved, within a budget. False when nothing could. Without `keeps` a message that nobody has
+    /// asked for stays on its way, and so does what comes behind it: who asks for it next then copies it once.
+    bool advance(bool keeps = true);
+
+    /// The peers whose messages, room or releases are missing, ascending; none when all is done.
+    std::vector<int> waiting_for() const;
+
+    /// Both only grow.
+    std::uint64_t num_moves() const { return num_moves_; }
+    std::uint64_t num_done() const { return num_done_; }
+
+    /// Sources and tags of the messages of the program that have come, or were announced, and that nobody asked for.
+    std::vector<std::pair<int, std::uint64_t>> unmatched() const;
+    /// Bytes that this rank keeps of them.
+    std::size_t num_kept_bytes() const;
+
+  private:
+    static constexpr std::size_t frames_per_advance = 4; // for each peer and direction
+    static constexpr unsigned bits_of_matched = 48;      // of what a peer is told; the others are of num_awaited
+
+    enum class Kind : std::uint8_t { eager, announce, clear, data, offer };
+
+    /// Goes before each frame.
+    struct Header {
+        Kind kind = Kind::eager;
+        Scope scope = Scope::user;
+        Dtype dtype = Dtype::uint8;
+        std::uint8_t unused = 0;
+        std::uint32_t number = 0; // announce, clear, data: of the announced message, given by its sender
+        std::uint64_t tag = 0;    // eager, announce; clear: what the transport says of an offer, or 0; offer: the same
+        std::uint64_t num_bytes = 0; // of the message; data: of the payload
+    };
+    static_assert(sizeof(Header) == 24);
+
+    /// A message that came, or was announced, before somebody asked for it.
+    struct Arrival {
+        int source = 0;
+        Header header;
+        std::uint64_t ordinal = 0;
+        std::uint64_t place = 0;             // of an announced one: where it can be fetched, or 0
+        std::unique_ptr<std::byte[]> memory; // which nobody fills with zeros first
+        std::span<std::byte> kept{};         // in it
+        bool complete = false;
+        std::shared_ptr<Exchange> receive; // asks for it while its bytes are still coming
+    };
+
+    /// How many short messages one counts as: of more than eager_bytes all that longer ones have credit for.
+    static unsigned units_of(std::size_t num_bytes) {
+        const std::size_t num_units = (num_bytes + unit_bytes - 1) / unit_bytes;
+        return static_cast<unsigned>(std::clamp<std::size_t>(num_units, 1, max_unmatched_longer));
+    }
+    /// Whether one may go unasked behind so many that are unmatched.
+    static bool may_be_kept(std::size_t num_bytes, std::uint64_t num_unmatched) {
+        const unsigned units = units_of(num_bytes);
+        return num_unmatched + units <= (units > 1 ? max_unmatched_longer : max_unmatched);
+    }
+
+    /// Tells the sender of an announced message that it was asked for. A receive that has all by then is done only when
+    /// that is on its way: else nobody might be left to send it, and the sender would wait.
+    struct Clearance {
+        std::uint32_t number = 0;
+        std::uint64_t offer = 0;
+        std::shared_ptr<Exchange> complete; // the receive, where it has all
+    };
+
+    struct Outgoing {
+        // Lists take no memory while they are empty, as most are in a communicator.
+        std::list<std::shared_ptr<Exchange>> posted;                  // in order; not begun
+        std::list<Clearance> clearances;                              // to be given to the peer
+        std::map<std::uint32_t, std::shared_ptr<Exchange>> announced; // not asked for yet
+        std::list<std::shared_ptr<Exchange>> cleared;                 // take turns, piece by piece
+        std::vector<std::shared_ptr<Exchange>> lent;                  // all sent, perhaps not yet read
+        std::uint32_t next_number = 0;
+        std::uint64_t num_messages = 0; // posted so far
+        std::uint64_t num_eager = 0;    // of them unasked, in units,
+        std::uint64_t num_matched = 0;  // of which the peer has asked for so many, when it was looked at last
+        std::uint16_t num_long = 0;     // of them longer than what goes unasked in any case; from 0 again
+        bool turn_of_data = false;
+
+        // The frame under way: its header, with a short payload; then what is left of it.
+        std::shared_ptr<Exchange> exchange;
+        std::array<std::byte, sizeof(Header) + joined_bytes> frame;
+        Bytes head; // what is left of that
+        Bytes payload;
+        std::optional<Target> target;  // where the payload may be put,
+        bool puts = false;             // and whether it is
+        std::size_t payload_bytes = 0; // of the frame in all
+        bool active = false;
+    };
+
+    struct Incoming {
+        std::array<std::byte, sizeof(Header)> header;
+        std::size_t header_bytes = 0; // of the header that have come
+        std::size_t payload_left = 0;
+        std::byte *target = nullptr;
+        std::shared_ptr<Exchange> receive;                           // what the payload is for,
+        std::shared_ptr<Arrival> arrival;                            // or where it is kept
+        std::map<std::uint32_t, std::shared_ptr<Exchange>> expected; // cleared: its pieces come
+        std::list<std::shared_ptr<Exchange>> fetched;                // from where they lie, by this rank
+        std::uint64_t place = 0;                                     // of what it announces next
+        std::uint32_t next_number = 0;                               // of its announcements
+        std::uint64_t num_messages = 0;                              // that came so far, or were announced
+        std::uint64_t num_eager = 0;                                 // of them unasked, in units,
+        std::uint64_t num_matched = 0;                               // and asked for, which the peer is told,
+        std::uint16_t num_awaited = 0; // as of how many long ones were asked for, or are still to come
+    };
+
+    static Header header_of(const Exchange &send, Kind kind) {
+        return {.kind = kind, .scope = send.scope, .dtype = send.dtype, .tag = *send.tag, .num_bytes = send.num_bytes};
+    }
+
+    [[noreturn]] void refuse(int peer, const char *what) const;
+    bool accepts(const Exchange &receive, int source, const Header &header) const;
+    void check_alike(const Exchange &receive, int source, const Header &header) const;
+    void receive_from(int peer, std::size_t max_frames, bool keeps = true);
+    bool is_unasked(int peer, Bytes bytes) const;
+    std::size_t take_header(int peer, Bytes bytes);
+    bool write_payload(int peer, const View &view, Bytes bytes);
+    void write(const Exchange &receive, std::byte *place, Bytes bytes);
+    bool outgrows_caches(std::size_t num_bytes, bool is_registered) const;
+    void take_frame(int peer, const Header &header);
+    void take_envelope(int peer, const Header &header);
+    void match(const std::shared_ptr<Exchange> &receive, int source, const Header &header, std::uint64_t ordinal,
+               std::uint64_t place);
+    void end_payload(int peer);
+    void fetch_from(int peer);
+    bool may_be_lent(Bytes message);
+    void count_matched(int peer, std::size_t num_bytes);
+    void count_awaited(int peer, Exchange &receive);
+    void tell(int peer);
+    bool has_credit(int peer, std::size_t num_bytes);
+    bool goes_unasked(const Exchange &send);
+    bool has_to_send(int peer) const;
+    void send_to(int peer);
+    bool pays_to_offer(Bytes memory);
+    bool pays_to_attach(Bytes message);
+    bool is_to_be_fetched(Bytes message);
+    bool offer(int peer, Exchange &send);
+    bool begin_frame(int peer);
+    void begin_message(int peer, std::shared_ptr<Exchange> exchange);
+    void put_frame(int peer, const Header &header, std::shared_ptr<Exchange> exchange, Bytes payload);
+    bool push_frame(int peer);
+    bool is_too_early(int peer);
+    bool push_payload(int peer);
+    void end_frame(int peer);
+    void finish(Exchange &exchange);
+
+    using Exchanges = std::list<std::shared_ptr<Exchange>>;
+    void append(Exchanges &list, std::shared_ptr<Exchange> exchange);
+    std::shared_ptr<Exchange> take(Exchanges &list, Exchanges::iterator at);
+
+    Outgoing &to(int peer) { return outgoing_[static_cast<std::size_t>(peer)]; }
+    Incoming &from(int peer) { return incoming_[static_cast<std::size_t>(peer)]; }
+
+    Transport &transport_;
+    int rank_;
+    std::vector<Outgoing> outgoing_;
+    std::vector<Incoming> incoming_;
+    Exchanges receives_;                           // posted and not matched, in order
+    Exchanges spare_;                              // nodes of such lists, whose memory is used again
+    std::list<std::shared_ptr<Arrival>> arrivals_; // that nobody has asked for, in order
+    std::uint64_t num_moves_ = 0, num_done_ = 0;
+};
+
+} // namespace hocket

@@ -1,0 +1,253 @@
+// What the machine that matches messages sends to a peer: which frame is next, and how it goes.
+
+#include "kernels/copy.h"
+#include "messages/match.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+namespace hocket {
+namespace {
+
+constexpr std::uint32_t tag_of_lane = 1; // frames tell all that matters themselves
+
+} // namespace
+
+// To a peer -----------------------------------------------------------------------------------------------------------
+
+/// A short message that nothing is before is its frame, and that goes as a whole, or not at all: so no list and no
+/// state of the channel needs to know of it.
+bool Matcher::send_at_once(Exchange &send) {
+    Outgoing &out = to(send.peer);
+    const Bytes bytes(send.data, send.num_bytes);
+    const bool is_free = !out.active && out.posted.empty() && out.clearances.empty() && out.cleared.empty();
+    if (!is_free || bytes.empty() || bytes.size() > piece_bytes) return false;
+    if (!has_credit(send.peer, bytes.size()) || may_be_lent(bytes) || is_to_be_fetched(bytes)) return false;
+    const Header header = header_of(send, Kind::eager);
+    const Bytes head(reinterpret_cast<const std::byte *>(&header), sizeof header);
+    if (transport_.publish_behind(head, send.peer, bytes, tag_of_lane, false).num_bytes == 0) return false;
+    out.num_eager += units_of(bytes.size());
+    send.ordinal = ++out.num_messages;
+    finish(send);
+    return true;
+}
+
+/// Whether the reader of a short message had better be shown it where it lies, or may.
+bool Matcher::may_be_lent(Bytes message) {
+    return message.size() > unit_bytes && transport_.could_lend(message) &&
+           !transport_.copies_faster(message.size(), 4 * message.size());
+}
+
+/// Whether the peer may keep a message that nobody has asked for. What that has asked for lies in its cache: it
+/// is looked at when what was seen of it last is not enough.
+bool Matcher::has_credit(int peer, std::size_t num_bytes) {
+    Outgoing &out = to(peer);
+    const auto has_room = [&] { return may_be_kept(num_bytes, out.num_eager - out.num_matched); };
+    if (has_room()) return true;
+    out.num_matched = transport_.told(peer) % (std::uint64_t{1} << bits_of_matched);
+    if (out.num_matched > out.num_eager) refuse(peer, "a request for more than was sent");
+    return has_room();
+}
+
+/// Whether a message goes before it is asked for.
+bool Matcher::goes_unasked(const Exchange &send) {
+    if (send.offered || send.num_bytes > most_awaited_bytes) return false;
+    if (send.num_bytes > eager_bytes) {
+        if (!transport_.shares_cores()) return false;
+        // Which of the two is ahead their difference tells, though both begin again at 0.
+        const auto num_awaited = static_cast<std::uint16_t>(transport_.told(send.peer) >> bits_of_matched);
+        if (static_cast<std::int16_t>(num_awaited - to(send.peer).num_long) < 0) return false;
+    }
+    return has_credit(send.peer, send.num_bytes);
+}
+
+bool Matcher::has_to_send(int peer) const {
+    const Outgoing &out = outgoing_[static_cast<std::size_t>(peer)];
+    return out.active || !out.posted.empty() || !out.clearances.empty() || !out.cleared.empty() || !out.lent.empty();
+}
+
+void Matcher::send_to(int peer) {
+    Outgoing &out = to(peer);
+    std::erase_if(out.lent, [&](const std::shared_ptr<Exchange> &exchange) {
+        if (transport_.released(peer) < exchange->ticket) return false;
+        finish(*exchange);
+        return true;
+    });
+    for (std::size_t frames = 0; frames < frames_per_advance; ++frames) {
+        if (!out.active && !begin_frame(peer)) return;
+        if (!push_frame(peer)) return;
+        end_frame(peer);
+    }
+}
+
+/// Whether the receiver had better let the sender write some of an announced message. Memory that needs no system calls
+/// for that is worth it sooner.
+bool Matcher::pays_to_offer(Bytes memory) {
+    if (transport_.shares_cores() || !transport_.could_lend(memory)) return pays_to_attach(memory);
+    return memory.size() >= least_offered_registered && !transport_.is_held_by_cores(2 * memory.size());
+}
+
+/// Whether the two ends had better attach to each other for an announced message, of which this one's side is given.
+bool Matcher::pays_to_attach(Bytes message) {
+    if (transport_.shares_cores()) {
+        return transport_.pays_to_attach(message, least_uncached_bytes, least_uncached_bytes);
+    }
+    const std::size_t in_huge_pages =
+        has_quick_string_moves() ? least_offered_in_huge_pages : least_offered_without_quick_moves;
+    return transport_.pays_to_attach(message, in_huge_pages, least_offered_bytes);
+}
+
+/// Whether the receiver had better copy a message alone, from where it lies: then the cores that the two share with
+/// other ranks have one copy to make instead of two.
+bool Matcher::is_to_be_fetched(Bytes message) {
+    if (message.size() < least_fetched_registered || !transport_.shares_cores()) return false;
+    if (transport_.copies_faster(message.size(), SIZE_MAX)) return false;
+    const bool is_registered = transport_.could_lend(message);
+    if (is_registered && message.size() > most_fetched_registered) return false;
+    const std::size_t least = is_registered ? least_fetched_registered : least_fetched_bytes;
+    return transport_.pays_to_attach(message, least_fetched_in_huge_pages, least);
+}
+
+/// Tells the receiver of the place of such a message before it announces it: so each end waits for the other once only.
+bool Matcher::offer(int peer, Exchange &send) {
+    if (send.offered || !is_to_be_fetched(Bytes(send.data, send.num_bytes))) return false;
+    const std::uint64_t word = transport_.offer(peer, {send.data, send.num_bytes});
+    send.offered = word != 0;
+    if (send.offered) put_frame(peer, {.kind = Kind::offer, .tag = word}, {}, {});
+    return send.offered;
+}
+
+/// Clearances come first, as a peer waits for them; new messages and pieces of announced ones take turns.
+bool Matcher::begin_frame(int peer) {
+    Outgoing &out = to(peer);
+    if (!out.clearances.empty()) {
+        const Clearance next = std::move(out.clearances.front());
+        out.clearances.pop_front();
+        put_frame(peer, {.kind = Kind::clear, .number = next.number, .tag = next.offer}, next.complete, {});
+    } else if (!out.cleared.empty() && (out.turn_of_data || out.posted.empty())) {
+        const std::shared_ptr<Exchange> exchange = std::move(out.cleared.front());
+        out.cleared.pop_front();
+        out.turn_of_data = false;
+        // Of private memory no more calls of the system than one for each end, if one can copy so much.
+        const std::size_t half = round_up((exchange->num_bytes + 1) / 2, cache_line);
+        const bool attached = exchange->target && exchange->target->attached;
+        const std::size_t piece = attached ? std::min(half, attached_bytes) : piece_bytes;
+        const std::size_t size = std::min(piece, exchange->num_bytes - exchange->moved);
+        put_frame(peer, {.kind = Kind::data, .number = exchange->number, .num_bytes = size}, exchange,
+                  Bytes(exchange->data + exchange->moved, size));
+        out.target = exchange->target;
+        if (out.target) out.target->place += exchange->moved;
+        out.puts = exchange->moved / piece % 2 == 1; // each side moves every second piece
+    } else if (!out.posted.empty() && offer(peer, *out.posted.front())) {
+        return true;
+    } else if (!out.posted.empty()) {
+        out.turn_of_data = true;
+        begin_message(peer, take(out.posted, out.posted.begin()));
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void Matcher::begin_message(int peer, std::shared_ptr<Exchange> exchange) {
+    Outgoing &out = to(peer);
+    const Bytes bytes(exchange->data, exchange->num_bytes);
+    if (bytes.size() > eager_bytes) ++out.num_long;
+    if (goes_unasked(*exchange)) {
+        out.num_eager += units_of(bytes.size());
+        const Header header = header_of(*exchange, Kind::eager);
+        put_frame(peer, header, std::move(exchange), bytes);
+    } else {
+        Header header = header_of(*exchange, Kind::announce);
+        header.number = exchange->number = out.next_number++;
+        out.announced.emplace(header.number, std::move(exchange));
+        put_frame(peer, header, {}, {});
+    }
+}
+
+void Matcher::put_frame(int peer, const Header &header, std::shared_ptr<Exchange> exchange, Bytes payload) {
+    Outgoing &out = to(peer);
+    out.active = true;
+    out.exchange = std::move(exchange);
+    const auto *const first = reinterpret_cast<const std::byte *>(&header);
+    auto end = std::copy_n(first, sizeof header, out.frame.begin());
+    out.payload = payload;
+    out.target.reset();
+    out.payload_bytes = payload.size();
+    if (payload.size() <= joined_bytes) {
+        end = std::ranges::copy(payload, end).out;
+        out.payload = {};
+    }
+    out.head = Bytes(out.frame.begin(), end);
+}
+
+/// False while the channel is full.
+bool Matcher::push_frame(int peer) {
+    Outgoing &out = to(peer);
+    const std::span<const int> peers(&peer, 1);
+    const bool goes_ahead = out.payload.empty() || out.target || out.head.size() > transport_.max_head_bytes();
+    while (goes_ahead && !out.head.empty()) {
+        const Published published = transport_.publish(peers, out.head, tag_of_lane, false);
+        if (published.num_bytes == 0) return false;
+        out.head = out.head.subspan(published.num_bytes);
+        ++num_moves_;
+    }
+    while (!out.payload.empty()) {
+        if (!push_payload(peer)) return false;
+        ++num_moves_;
+    }
+    return true;
+}
+
+/// Whether a piece of an announced message had better wait for a slot from its receiver, which sends to this rank, too:
+/// as it does in collectives (Executor::is_too_early), where copies are quicker than to show it what lies here. What
+/// nobody has asked for waits for nobody: ranks that share cores, which send more of that, never await a slot.
+bool Matcher::is_too_early(int peer) {
+    const Outgoing &out = to(peer);
+    if (out.exchange->num_bytes <= eager_bytes || from(peer).expected.empty()) return false;
+    return transport_.awaits_handed(peer, out.payload.size());
+}
+
+bool Matcher::push_payload(int peer) {
+    Outgoing &out = to(peer);
+    const std::span<const int> peers(&peer, 1);
+    if (out.target && out.puts) {
+        const bool past_caches = outgrows_caches(out.exchange->num_bytes, !out.target->attached);
+        if (!transport_.put(peers, {&*out.target, 1}, out.payload, tag_of_lane, past_caches)) return false;
+        out.payload = {};
+    } else if (out.target && out.target->attached) {
+        if (!transport_.lend(peers, out.payload, tag_of_lane)) return false;
+        out.exchange->ticket = transport_.posted(peer);
+        out.payload = {};
+    } else {
+        const std::size_t of_all = out.exchange->num_bytes;
+        const bool is_long = of_all >= least_uncached_bytes;
+        const bool may_lend =
+            is_long || (of_all > unit_bytes && !transport_.copies_faster(out.payload.size(), 4 * of_all) &&
+                        !transport_.is_held_by_cores(2 * of_all));
+        if (!may_lend && is_too_early(peer)) return false;
+        const Published published = out.head.empty()
+                                        ? transport_.publish(peers, out.payload, tag_of_lane, may_lend)
+                                        : transport_.publish_behind(out.head, peer, out.payload, tag_of_lane, may_lend);
+        if (published.num_bytes == 0) return false;
+        out.head = {};
+        if (published.lent) out.exchange->ticket = transport_.posted(peer);
+        out.payload = out.payload.subspan(published.num_bytes);
+    }
+    return true;
+}
+
+void Matcher::end_frame(int peer) {
+    Outgoing &out = to(peer);
+    out.active = false;
+    const std::shared_ptr<Exchange> exchange = std::move(out.exchange);
+    if (!exchange) return;
+    exchange->moved += out.payload_bytes;
+    if (exchange->moved < exchange->num_bytes) out.cleared.push_back(exchange);
+    else if (exchange->ticket != 0 && exchange->ticket > transport_.released(peer)) out.lent.push_back(exchange);
+    else finish(*exchange);
+}
+
+} // namespace hocket

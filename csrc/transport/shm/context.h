@@ -1,0 +1,143 @@
+// One rank among all ranks of a job on this host: its arena, its view of the others' arenas, and its staging pool.
+#pragma once
+
+#include "control/control.h"
+#include "control/guard.h"
+#include "machine/pages.h"
+#include "trace/trace.h"
+#include "transport/link.h"
+#include "transport/shm/arena.h"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+namespace hocket {
+
+class Context {
+  public:
+    /// Of staging: 2 MiB, with those that are shared out, and one that is reserved for each peer.
+    static constexpr std::size_t most_slots = (std::size_t{2} << 20) / piece_bytes;
+
+    /// Alone, and guarded already: peers that join later find the robust word held. `max_slots`: of the staging pool,
+    /// which is smaller where there are many ranks.
+    /// `may_attach`: ranks in other processes may read and write what this one lends to them, and it does so there.
+    /// `recorder`: what this rank does is written down there while it is traced. `link`: paces what its communicators
+    /// send, as those of all ranks do.
+    explicit Context(std::shared_ptr<Arena> arena, std::size_t max_slots = most_slots, bool may_attach = false,
+                     std::shared_ptr<Recorder> recorder = std::make_shared<Recorder>(),
+                     std::unique_ptr<Link> link = nullptr);
+    Context(const Context &) = delete;
+    Context &operator=(const Context &) = delete;
+    ~Context();
+
+    /// Where this rank's Presence lies in its arena: peers need it to join.
+    std::size_t presence_offset() const { return presence_offset_; }
+
+    /// Maps the arenas of all ranks, in order of rank; `descriptors` stay the caller's. `shares_cores`: whether any two
+    /// ranks have to; all say the same. `neighbours`: those that may run on a core of this one; `beside`: those of them
+    /// that run nowhere else, as does this one.
+    void join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets,
+              bool shares_cores, std::span<const int> neighbours, std::span<const int> beside);
+
+    int rank() const { return rank_; }
+    int num_ranks() const { return static_cast<int>(ranks_.size()); }
+    Arena &arena() { return *arena_; }
+    const std::shared_ptr<Recorder> &recorder() const { return recorder_; }
+    /// Nothing where it is not paced.
+    Link *link() const { return link_.get(); }
+    const Mapping &mapping(int rank) const { return *at(rank).mapping; }
+    bool is_dead(int rank) const;
+    /// Whether the rank is a thread of this process: then it may read this rank's memory where it lies.
+    bool shares_process(int rank) const { return at(rank).shares_process; }
+    /// Whether the rank has found that it can attach to the processes of all others; it may not know yet.
+    bool attaches(int rank) const { return at(rank).presence->attaches.load(std::memory_order_acquire) != 0; }
+    bool shares_cores() const { return shares_cores_; }
+    bool is_neighbour(int rank) const { return at(rank).is_neighbour; }
+    bool is_beside(int rank) const { return at(rank).is_beside; }
+    PageMap &page_map() { return page_map_; }
+    pid_t process_id(int rank) const { return at(rank).process_id; }
+
+    /// A control page and what follows it in this rank's arena: zero, and in the directory of deaths. Of the reserved
+    /// bytes the first `committed` get memory now. It stays an endpoint until all ranks have gone for good, as a
+    /// peer that learns of a death late may still raise its alarm; a retired one of the same sizes is used again.
+    std::size_t add_endpoint(std::size_t committed, std::size_t reserved);
+    /// Its communicator could not be made here: members for which it could see that this one has closed. It is not used
+    /// again, as nobody here knows when they are done.
+    void abandon_endpoint(std::size_t offset);
+    /// Its communicator is closed here. `has_ended` tells once no member uses it any longer, nor reads `slots`, which
+    /// then return to the pool.
+    void retire_endpoint(std::size_t offset, std::function<bool()> has_ended, std::vector<std::size_t> slots);
+
+    /// A staging slot of `piece_bytes`. Its first `used` bytes were written since its turn came, or are passed over.
+    struct Slot {
+        std::size_t offset = 0, used = 0;
+        bool is_far = false, was_far = false; // another core reads some of it, or did so in the turn before
+        bool passes_over = false;             // in this turn; not in the next
+    };
+
+    /// A slot with room for `num_bytes`, or nothing while all are in use. The pool adds speed; progress does not need
+    /// it. Who returns a slot with more used leaves the rest to the next message: so the turn of a byte comes again
+    /// only after all others; and if this `goes_on`, what takes most of a slot lies at its end in every second turn. If
+    /// it `stays_near`, which is for ranks that share cores: the ranks of a core together then go over as many bytes as
+    /// one that is alone, so that these leave the reader's cache, but not the one that all cores share.
+    std::optional<Slot> take_slot(std::size_t num_bytes = piece_bytes, bool stays_near = false, bool goes_on = true);
+    void return_slot(Slot slot);
+    /// One that its taker keeps until it says so, as its parts go to and fro between it and its peers. Not where the
+    /// pool could then no longer have what it has at least.
+    std::optional<std::size_t> take_slot_to_share_out();
+    /// Of those that were taken these go to the pool, if it may have more; the others do with the endpoint whose slots
+    /// they are.
+    void end_sharing_out(std::span<const std::size_t> home);
+
+  private:
+    struct Rank {
+        std::shared_ptr<const Mapping> mapping;
+        Presence *presence = nullptr;
+        std::size_t presence_offset = 0;
+        bool shares_process = false;
+        bool is_neighbour = false, is_beside = false;
+        pid_t process_id = 0;
+    };
+
+    struct OwnEndpoint {
+        std::size_t offset, committed, reserved;
+        std::function<bool()> has_ended; // of a retired one
+        std::vector<std::size_t> slots;  // that its members may still read
+    };
+
+    const Rank &at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+    void take_back_slots();
+    bool has_room();
+    void add_slot();
+    void end_sharing_out(std::size_t offset);
+
+    std::shared_ptr<Arena> arena_;
+    PageMap page_map_;
+    std::shared_ptr<Recorder> recorder_;
+    std::size_t presence_offset_ = 0;
+    Presence *presence_ = nullptr;
+    std::uint64_t token_; // as in `presence_`, in memory that others only reach by attaching
+    bool may_attach_;
+    std::unique_ptr<Link> link_;
+    int rank_ = -1;
+    bool shares_cores_ = false;
+    std::vector<Rank> ranks_;
+    std::mutex mutex_; // guards the endpoints and the slots
+    std::vector<OwnEndpoint> endpoints_;
+    std::size_t num_with_slots_ = 0; // of them, retired, whose members may still read some
+    std::size_t max_slots_, room_;   // of the pool; for those that are shared out, too
+    std::vector<Slot> free_slots_;   // the next one last
+    std::size_t num_slots_ = 0;
+    std::set<std::size_t> shared_out_;
+    std::atomic<bool> may_share_out_{true}; // more of them
+    std::size_t near_bytes_ = piece_bytes;  // of a slot
+    OfThisProcess<std::optional<Guard>> guard_;
+};
+
+} // namespace hocket

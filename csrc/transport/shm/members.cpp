@@ -1,0 +1,190 @@
+#include "transport/shm/members.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <sched.h>
+
+namespace hocket {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto writer_time = 200ms; // for another member to write its reason
+constexpr auto reader_time = 500ms; // for another process to notice a failure before one looks whether it is stopped
+constexpr auto longest_reader_time = 30s; // or may be, where nobody can tell
+
+} // namespace
+
+Members::Members(std::shared_ptr<Context> context, std::vector<int> ranks, int rank, const ShmTransport &transport)
+    : context_(std::move(context)), ranks_(std::move(ranks)), rank_(rank), transport_(transport) {
+    if (ranks_.size() > AbortRecord::max_members) throw Failure::internal("a communicator has at most 1024 members");
+    own().process.store(getpid(), std::memory_order_release);
+}
+
+bool Members::has_closed(int member) const {
+    return control(member).state.load(std::memory_order_seq_cst) != ControlPage::open;
+}
+
+std::vector<int> Members::stopped() const {
+    std::vector<int> members;
+    for (int member = 0; member < size(); ++member) {
+        if (is_stopped(process_of(member))) members.push_back(member);
+    }
+    return members;
+}
+
+std::optional<Failure> Members::find_death(std::uint64_t sequence) const {
+    for (int member = 0; member < size(); ++member) {
+        if (!is_dead(member) || has_closed(member)) continue;
+        Failure failure;
+        failure.cause = Cause::died;
+        failure.rank = member;
+        failure.sequence = sequence;
+        return failure;
+    }
+    return std::nullopt;
+}
+
+void Members::record(const Failure &failure) const {
+    AbortRecord &record = control(0).abort;
+    const auto limit = Clock::now() + writer_time;
+    const auto me = AbortRecord::writing + static_cast<std::uint32_t>(rank_);
+    std::uint32_t state = AbortRecord::none;
+    while (!record.state.compare_exchange_strong(state, me, std::memory_order_acq_rel)) {
+        if (state == AbortRecord::ready) return;
+        // Another member is writing. It is about to finish, or has died at it; if it was stopped, it will do so later.
+        const int writer = static_cast<int>(state - AbortRecord::writing);
+        if (writer >= size() || !is_dead(writer)) {
+            if (Clock::now() >= limit) return;
+            sched_yield();
+            state = AbortRecord::none;
+        }
+    }
+    record.cause = static_cast<std::int32_t>(
+        failure.cause == Cause::resource || failure.cause == Cause::internal ? Cause::aborted : failure.cause);
+    record.rank = failure.rank;
+    record.sequence = failure.sequence;
+    record.seconds = failure.seconds;
+    record.missing.fill(0);
+    for (int member : failure.missing)
+        record.missing[static_cast<std::size_t>(member) / 64] |= std::uint64_t{1} << member % 64;
+    std::size_t length = std::min(failure.text.size(), record.text.size() - 1);
+    if (length < failure.text.size()) { // a cut must not go through a character
+        while (length > 0 && (static_cast<unsigned char>(failure.text[length]) & 0xc0U) == 0x80U) --length;
+    }
+    record.text.fill('\0');
+    std::memcpy(record.text.data(), failure.text.data(), length);
+    for (int member = 0; member < size(); ++member) {
+        const auto call = failure.calls.find(member);
+        transport_.endpoint(0).aborted_calls()[static_cast<std::size_t>(member)] =
+            call == failure.calls.end() ? Fingerprint{} : call->second;
+    }
+    record.state.store(AbortRecord::ready, std::memory_order_seq_cst);
+    alarm_all();
+}
+
+std::optional<Failure> Members::recorded_failure() const {
+    const AbortRecord &record = control(0).abort;
+    if (record.state.load(std::memory_order_seq_cst) != AbortRecord::ready) return std::nullopt;
+    Failure failure;
+    failure.cause = static_cast<Cause>(record.cause);
+    failure.rank = record.rank;
+    failure.sequence = record.sequence;
+    failure.seconds = record.seconds;
+    failure.text = std::string(record.text.data(), strnlen(record.text.data(), record.text.size()));
+    for (int member = 0; member < size(); ++member) {
+        if ((record.missing[static_cast<std::size_t>(member) / 64] >> member % 64 & 1) != 0)
+            failure.missing.push_back(member);
+        const Fingerprint &call = transport_.endpoint(0).aborted_calls()[static_cast<std::size_t>(member)];
+        if (call.sequence == 0) continue;
+        failure.calls[member] = call;
+        std::string site = control(member).sites[call.sequence % ControlPage::num_sites].read(call.sequence);
+        if (!site.empty()) failure.sites[member] = std::move(site);
+    }
+    return failure;
+}
+
+Failure Members::settle(const Failure &failure) const {
+    record(failure);
+    return recorded_failure().value_or(failure);
+}
+
+void Members::alarm_all() const {
+    for (int member = 0; member < size(); ++member) control(member).raise_alarm();
+}
+
+void Members::await_readers(const ShmTransport &transport, std::atomic<std::uint64_t> ControlPage::*reading,
+                            std::uint64_t call) const {
+    (own().*reading).store(0, std::memory_order_seq_cst);
+    transport.withdraw();
+    alarm_all(); // whoever has recorded the failure may not have come so far
+    const auto start = Clock::now();
+    const auto is_given_up = [&](int member) {
+        const auto waited = Clock::now() - start;
+        if (context_->shares_process(rank_of(member)) || waited < reader_time) return false;
+        return waited >= longest_reader_time || is_stopped(process_of(member));
+    };
+    for (int member = 0; member < size(); ++member) {
+        while (transport.may_be_used_by(member) && !is_dead(member) &&
+               (control(member).*reading).load(std::memory_order_seq_cst) == call && !is_given_up(member)) {
+            sched_yield();
+        }
+    }
+}
+
+void Members::tell_stall(std::chrono::nanoseconds waited, const std::string &what, const std::vector<int> &members,
+                         std::uint64_t call) const {
+    // Of two ranks that store at once and then look, at least one sees the other.
+    own().waits_in.store(call, std::memory_order_seq_cst);
+    own().waits_for.store(call != 0 || members.size() == 1 ? members.front() + 1 : 0, std::memory_order_seq_cst);
+    const std::string found = circle();
+    std::string names;
+    for (int member : members) names += (names.empty() ? "" : ", ") + std::to_string(member);
+    std::fprintf(stderr, "hocket: rank %d has waited %lld s in %s for %s %s%s%s\n", rank_,
+                 static_cast<long long>(std::chrono::duration_cast<std::chrono::seconds>(waited).count()), what.c_str(),
+                 members.size() == 1 ? "rank" : "ranks", names.c_str(), found.empty() ? "" : "; ", found.c_str());
+}
+
+std::string Members::circle() const {
+    std::vector<int> members;
+    bool only_messages = true;
+    int member = rank_;
+    do {
+        const ControlPage &page = control(member);
+        const int awaited = page.waits_for.load(std::memory_order_seq_cst) - 1;
+        const std::uint64_t call = page.waits_in.load(std::memory_order_seq_cst);
+        const bool waits_still = call == 0 || page.in_call.load(std::memory_order_seq_cst) == call;
+        if (awaited < 0 || awaited >= size() || !waits_still || members.size() == ranks_.size()) return "";
+        members.push_back(member);
+        only_messages = only_messages && call == 0;
+        member = awaited;
+    } while (member != rank_);
+    const char *const advice =
+        only_messages ? ": use sendrecv, or batch" : ": make the calls in one order on all ranks";
+    if (members.size() == 1) return "rank " + std::to_string(rank_) + " waits for itself" + advice;
+    std::ranges::sort(members);
+    std::string names;
+    for (int one : members)
+        names += (names.empty() ? "" : one == members.back() ? " and " : ", ") + std::to_string(one);
+    return "ranks " + names + " wait for each other" + advice;
+}
+
+Failure Members::closed_here() const {
+    Failure failure = closed_failure(rank_, 0);
+    failure.self = rank_;
+    return failure;
+}
+
+Failure closed_failure(int member, std::uint64_t sequence) {
+    Failure failure;
+    failure.cause = Cause::aborted;
+    failure.rank = member;
+    failure.sequence = sequence;
+    failure.missing = {member};
+    failure.text = "it closed its communicator";
+    return failure;
+}
+
+} // namespace hocket

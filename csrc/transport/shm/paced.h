@@ -1,0 +1,46 @@
+// The transport over a paced link: what is sent is shown to its reader when such a link would have carried it. Nobody
+// works meanwhile, as the bytes go through shared memory all the same.
+#pragma once
+
+#include "transport/link.h"
+#include "transport/shm/shm.h"
+
+#include <memory>
+
+namespace hocket {
+
+/// Only messages take their time on a link, so nobody is let write elsewhere: puts are left without effect.
+class PacedTransport final : public Transport {
+  public:
+    /// Nothing where the context's link is not paced. Both must outlive it. Throws a resource failure where the times
+    /// of arrival find no memory.
+    static std::unique_ptr<PacedTransport> over(ShmTransport &inner, const Context &context);
+
+    Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) override;
+    bool keeps_pieces_whole() const override { return inner_.keeps_pieces_whole(); }
+    bool could_lend(Bytes bytes) const override { return inner_.could_lend(bytes); }
+    std::size_t max_head_bytes() const override { return inner_.max_head_bytes(); }
+    Published publish_behind(Bytes head, int peer, Bytes bytes, std::uint32_t tag, bool may_lend) override;
+    std::uint64_t posted(int peer) const override { return inner_.posted(peer); }
+    std::uint64_t released(int peer) const override { return inner_.released(peer); }
+    View view(int peer) override;
+    bool copy(int peer, std::byte *destination, std::size_t num_bytes) override {
+        return inner_.copy(peer, destination, num_bytes); // only a false peer shows over a link what has to be attached
+    }
+    void release(int peer, std::size_t num_bytes) override { inner_.release(peer, num_bytes); }
+    void tell(int peer, std::uint64_t number) override { inner_.tell(peer, number); }
+    std::uint64_t told(int peer) const override { return inner_.told(peer); }
+    void ring() override { inner_.ring(); }
+    std::chrono::nanoseconds until_arrival(Clock::time_point since) override;
+    bool is_coming(int peer) override;
+
+  private:
+    PacedTransport(ShmTransport &inner, Link &link) : inner_(inner), link_(link) {}
+    template <typename Post> Published send(std::span<const int> peers, std::size_t num_bytes, const Post &post);
+    Clock::time_point arrival_from(int peer) const;
+
+    ShmTransport &inner_;
+    Link &link_;
+};
+
+} // namespace hocket

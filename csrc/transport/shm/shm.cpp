@@ -1,0 +1,491 @@
+#include "transport/shm/shm.h"
+
+#include "kernels/copy.h"
+#include "transport/shm/attach.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace hocket {
+
+// Endpoint ------------------------------------------------------------------------------------------------------------
+
+namespace {
+static_assert(most_lent_bytes <= Endpoint::Line::all_cells * Endpoint::cell_bytes, "all of a message can be shown");
+constexpr std::size_t channel_bytes(Lane lane, std::size_t num_members) {
+    return ring_size_of(lane, num_members) * sizeof(Endpoint::Line) + sizeof(Endpoint::Counter);
+}
+/// Of one lane to all members.
+constexpr std::size_t lane_bytes(Lane lane, std::size_t num_members) {
+    return num_members * channel_bytes(lane, num_members);
+}
+} // namespace
+
+std::size_t Endpoint::committed_bytes(int num_members) {
+    const Endpoint endpoint(nullptr, num_members);
+    return round_up(endpoint.boards() + static_cast<std::size_t>(num_members) * (sizeof(Board) + sizeof(Fingerprint)),
+                    page);
+}
+
+std::size_t Endpoint::reserved_bytes(int num_members) {
+    const std::size_t num_channels = num_lanes * static_cast<std::size_t>(num_members);
+    return committed_bytes(num_members) + num_channels * piece_bytes + round_up(num_channels * sizeof(Arrivals), page);
+}
+
+Endpoint::Endpoint(std::byte *base, int num_members) : base_(base), num_members_(num_members) {}
+
+std::size_t Endpoint::place(Lane lane, int peer) const {
+    return static_cast<std::size_t>(lane) * static_cast<std::size_t>(num_members_) + static_cast<std::size_t>(peer);
+}
+
+/// Offset from the endpoint.
+std::size_t Endpoint::channel(Lane lane, int peer) const {
+    const auto size = static_cast<std::size_t>(num_members_);
+    const std::size_t begin = lane == Lane::collectives ? 0 : lane_bytes(Lane::collectives, size);
+    return sizeof(ControlPage) + begin + static_cast<std::size_t>(peer) * channel_bytes(lane, size);
+}
+
+Endpoint::Line *Endpoint::ring(Lane lane, int peer) const {
+    return reinterpret_cast<Line *>(base_ + channel(lane, peer));
+}
+
+Endpoint::Counter &Endpoint::released(Lane lane, int peer) const {
+    const std::size_t behind_ring = channel(lane, peer + 1) - sizeof(Counter);
+    return *reinterpret_cast<Counter *>(base_ + behind_ring);
+}
+
+std::size_t Endpoint::boards() const { return channel(Lane::messages, num_members_); }
+
+Endpoint::Board &Endpoint::board(int peer) const {
+    return *reinterpret_cast<Board *>(base_ + boards() + static_cast<std::size_t>(peer) * sizeof(Board));
+}
+
+std::span<Fingerprint> Endpoint::aborted_calls() const {
+    const auto size = static_cast<std::size_t>(num_members_);
+    return {reinterpret_cast<Fingerprint *>(base_ + boards() + size * sizeof(Board)), size};
+}
+
+std::size_t Endpoint::reserved_slot(Lane lane, int peer) const {
+    return committed_bytes(num_members_) + place(lane, peer) * piece_bytes;
+}
+
+std::size_t Endpoint::arrivals_begin() const { return reserved_slot(Lane{num_lanes}, 0); }
+
+Endpoint::Arrivals &Endpoint::arrivals(Lane lane, int peer) const {
+    return reinterpret_cast<Arrivals *>(base_ + arrivals_begin())[place(lane, peer)];
+}
+
+// Transport -----------------------------------------------------------------------------------------------------------
+
+ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets,
+                           Lane lane)
+    : context_(context), members_(std::move(members)), rank_(rank), lane_(lane),
+      ring_size_(ring_size_of(lane, members_.size())), offset_(offsets[static_cast<std::size_t>(rank)]),
+      peers_(members_.size()), reserved_in_use_(members_.size()), reserved_committed_(members_.size()),
+      part_bytes_(piece_bytes / std::max<std::size_t>(members_.size() - 1, 1) / cache_line * cache_line) {
+    const int size = static_cast<int>(members_.size());
+    for (int i = 0; i < size; ++i) {
+        const Mapping &mapping = context.mapping(members_[static_cast<std::size_t>(i)]);
+        const std::size_t offset = offsets[static_cast<std::size_t>(i)];
+        if (offset > mapping.num_bytes() || Endpoint::reserved_bytes(size) > mapping.num_bytes() - offset) {
+            throw Failure::internal("rank " + std::to_string(i) + " shows an endpoint outside of its arena");
+        }
+        endpoints_.emplace_back(mapping.base() + offset, size);
+        peer_at(i).mapping = &mapping;
+        peer_at(i).shares_process = context.shares_process(members_[static_cast<std::size_t>(i)]);
+        peer_at(i).is_beside = context.is_beside(members_[static_cast<std::size_t>(i)]);
+        peer_at(i).process_id = context.process_id(members_[static_cast<std::size_t>(i)]);
+    }
+    for (int i = 0; i < size; ++i) {
+        const Endpoint &mine = endpoints_[static_cast<std::size_t>(rank_)],
+                       &theirs = endpoints_[static_cast<std::size_t>(i)];
+        peer_at(i).control = &theirs.control();
+        peer_at(i).outgoing = mine.ring(lane_, i);
+        peer_at(i).outgoing_released = &theirs.released(lane_, rank_);
+        peer_at(i).incoming = theirs.ring(lane_, rank_);
+        peer_at(i).incoming_released = &mine.released(lane_, i);
+        peer_at(i).board = &mine.board(i);
+        peer_at(i).its_board = &theirs.board(rank_);
+    }
+}
+
+ShmTransport::~ShmTransport() {
+    if (generation_ == fork_generation()) leave();
+}
+
+std::vector<std::size_t> ShmTransport::leave() {
+    if (std::exchange(has_left_, true)) return {};
+    collect(true);
+    std::vector<std::size_t> unread = end_handing();
+    for (const Staged &slot : staged_) {
+        if (slot.reserved_for < 0) unread.push_back(slot.slot.offset);
+    }
+    const Endpoint &mine = endpoints_[static_cast<std::size_t>(rank_)];
+    for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
+        if (!reserved_committed_[peer] || reserved_in_use_[peer]) continue;
+        context_.arena().decommit(offset_ + mine.reserved_slot(lane_, static_cast<int>(peer)), piece_bytes);
+    }
+    return unread;
+}
+
+std::uint64_t ShmTransport::released(int peer) const {
+    return peer_at(peer).outgoing_released->value.load(std::memory_order_seq_cst);
+}
+
+std::uint64_t ShmTransport::watch_released(int peer) {
+    Peer &to = peer_at(peer);
+    if (to.seen_released != to.posted) to.seen_released = to.is_beside ? released(peer) : time_released(to);
+    return to.seen_released;
+}
+
+/// How long a line took that another core had written. In an instant it tells (but see has_slow_mesh) whether the two
+/// cores share a cache, which may change while a program runs, as ranks are moved from core to core. Where they do,
+/// plain stores to where a peer reads, or has read, are the quickest, and readers may as well fetch from where data
+/// were made. Where they do not, taking lines from each other takes many times longer than sending them through memory.
+/// How long stores themselves take does not tell: into slots that have left all caches they are as slow.
+void ShmTransport::note_line(std::chrono::nanoseconds time) const {
+    line_time_ += (std::min(time, 2 * slow_line) - line_time_) / 16.0F; // a single one says little: it may be half here
+}
+
+/// has_come() of a message that shows it. If it was not there at an earlier look, its line comes from the other core.
+/// Else it may be here already, fetched ahead with the one before: then it takes hardly longer than the clock, and
+/// tells nothing. Most are there at the first look, where copying is slow.
+bool ShmTransport::watch(const Peer &from) const {
+    const auto start = Clock::now();
+    const bool has_come = is_there(from);
+    const auto time = Clock::now() - start;
+    if (has_come && (from.was_missed || time >= near_line)) note_line(time);
+    from.is_watched = !has_come;
+    return has_come;
+}
+
+/// For who needs to know more than the peer has told. Who only sends has no messages to watch.
+std::uint64_t ShmTransport::look_at_released(const Peer &to) {
+    if (to.is_beside || num_looks_at_released_++ % watch_interval != 0) {
+        return to.outgoing_released->value.load(std::memory_order_seq_cst);
+    }
+    return time_released(to);
+}
+
+/// While others copy much, a third of these lines come late in any case, so none counts for much more than the border.
+std::uint64_t ShmTransport::time_released(const Peer &to) {
+    const auto start = Clock::now();
+    const std::uint64_t released = to.outgoing_released->value.load(std::memory_order_seq_cst);
+    const std::chrono::nanoseconds time = Clock::now() - start;
+    if (released != to.seen_released && time >= near_line) note_line(std::min(time, late_line)); // else it was here
+    return released;
+}
+
+/// Takes the lines of a message in line away from their last reader while the call begins, instead of waiting for them
+/// with what is written there. Longer messages, and ranks that let others run first, are no quicker by that.
+void ShmTransport::prepare(int peer, std::size_t num_bytes) {
+    if (num_bytes > most_bytes_in_lines || context_.shares_cores()) return;
+    const Peer &to = peer_at(peer);
+    for (std::uint64_t i = 0; i < num_lines_of(num_bytes); ++i) {
+        const Endpoint::Line &line = to.outgoing[at(to.posted + i)];
+#if defined(__x86_64__)
+        asm volatile("prefetchw %0" : : "m"(line)); // which gcc's own means without -mprfchw does not ask for
+#else
+        __builtin_prefetch(&line, 1);
+#endif
+    }
+}
+
+namespace {
+bool fits_own_cache(std::size_t footprint) {
+    static const std::size_t own_cache_bytes = bytes_of_own_cache();
+    return footprint <= own_cache_bytes;
+}
+} // namespace
+
+bool ShmTransport::copies_faster(std::size_t num_bytes, std::size_t footprint) {
+    // What its core's own cache holds changed, readers fetch from there line by line, and it is fetched back to be
+    // changed again: a slot, whose lines have left both, is quicker. From the cache of all cores they read at once.
+    return num_bytes >= least_watched_bytes && (fits_own_cache(footprint) || stores_are_slow());
+}
+
+bool ShmTransport::shares_no_cache() const { return stores_are_slow() && !has_slow_mesh(); }
+
+bool ShmTransport::takes_from_other_caches(std::size_t footprint) const {
+    return stores_are_slow() && fits_own_cache(footprint);
+}
+
+bool ShmTransport::is_held_by_cores(std::size_t footprint) const {
+    return !has_quick_string_moves() && !stores_are_slow() && fits_own_cache(footprint);
+}
+
+void ShmTransport::post(int peer, const Endpoint::Line &message, std::uint16_t num_cells) {
+    Peer &to = peer_at(peer);
+    Endpoint::Line &line = to.outgoing[at(to.posted)];
+    line.tag = message.tag;
+    line.num_bytes = message.num_bytes;
+    line.tier = message.tier;
+    line.num_cells.store(num_cells, std::memory_order_relaxed);
+    line.num_head_bytes = message.num_head_bytes;
+    line.elsewhere = message.elsewhere;
+    line.elsewhere.released = to.received;
+    complete(line, to);
+}
+
+void ShmTransport::post_in_line(int peer, Bytes head, Bytes bytes, std::uint32_t tag) {
+    Peer &to = peer_at(peer);
+    Endpoint::Line &line = to.outgoing[at(to.posted)];
+    line.tag = tag;
+    line.tier = Endpoint::Tier::in_line;
+    line.num_head_bytes = static_cast<std::uint8_t>(head.size() + bytes.size());
+    line.set_released_in_line(to.received);
+    copy_bytes(line.bytes.data(), head);
+    copy_bytes(line.bytes.data() + head.size(), bytes);
+    complete(line, to);
+}
+
+/// The last store of a message: its line is written.
+void ShmTransport::complete(Endpoint::Line &line, Peer &to) {
+    ++to.posted;
+    line.number.store(static_cast<std::uint32_t>(to.posted), std::memory_order_release);
+    to.may_await = may_await_ = true;
+}
+
+void ShmTransport::commit_arrivals() {
+    const std::size_t begin = endpoint(rank_).arrivals_begin();
+    context_.arena().commit(offset_ + begin, Endpoint::reserved_bytes(size()) - begin);
+    // The second line of a message has no time of its own, and is not to have one of an endpoint that lay here before.
+    for (int peer = 0; peer < size(); ++peer) {
+        for (auto &arrival : endpoint(rank_).arrivals(lane_, peer)) arrival.store(0, std::memory_order_relaxed);
+    }
+}
+
+std::atomic<Clock::rep> &ShmTransport::arrival_of_next(int peer) const {
+    return endpoint(rank_).arrivals(lane_, peer)[at(posted(peer))];
+}
+
+const std::atomic<Clock::rep> &ShmTransport::arrival_of_first(int peer) const {
+    return endpoint(peer).arrivals(lane_, rank_)[at(peer_at(peer).received)];
+}
+
+bool ShmTransport::attaches(int member) const { return context_.attaches(members_[static_cast<std::size_t>(member)]); }
+
+/// Whether this rank and a peer in another process can reach each other's private memory.
+bool ShmTransport::can_attach(int peer) const {
+    return !peer_at(peer).shares_process && attaches(peer) && attaches(rank_);
+}
+
+bool ShmTransport::could_lend(Bytes bytes) const {
+    for (int peer = 0; peer < size(); ++peer) {
+        if (peer != rank_ && peer_at(peer).shares_process) return true;
+    }
+    return context_.arena().mapping()->contains(bytes.data(), bytes.size());
+}
+
+bool ShmTransport::has_room(std::span<const int> peers, std::uint64_t num_lines) {
+    const std::uint64_t most = ring_size_ - num_lines;
+    return std::ranges::all_of(peers, [this, most](int peer) {
+        // The counter lies in the peer's cache: what it said last is often enough.
+        Peer &to = peer_at(peer);
+        if (to.posted - to.seen_released > most) to.seen_released = look_at_released(to);
+        return to.posted - to.seen_released <= most;
+    });
+}
+
+/// Whether a message follows one that a peer with a core has not answered, as in a stream of them. The lines of short
+/// ones would soon be full, and each then wait for the peer's word; those that go through slots it keeps up with.
+bool ShmTransport::streams_to(std::span<const int> peers) const {
+    const Peer &to = peer_at(peers.front());
+    return lane_ == Lane::messages && !context_.shares_cores() && to.posted != to.seen_released;
+}
+
+Published ShmTransport::publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag,
+                                    bool may_lend) {
+    const std::size_t num_bytes = head.size() + bytes.size();
+    const bool is_long = num_bytes > most_bytes_in_lines || (num_bytes > Endpoint::inline_bytes && streams_to(peers));
+    if (is_long) { return has_room(peers) ? publish_elsewhere(head, peers, bytes, tag, may_lend) : Published{}; }
+    if (!has_room(peers, num_lines_of(num_bytes))) return {};
+    const std::size_t in_first = std::min(bytes.size(), Endpoint::inline_bytes - head.size());
+    for (int peer : peers) {
+        post_in_line(peer, head, bytes.first(in_first), tag);
+        if (in_first < bytes.size()) post_in_line(peer, {}, bytes.subspan(in_first), tag);
+    }
+    return {.num_bytes = bytes.size()};
+}
+
+/// What does not fit into lines, where there is one.
+Published ShmTransport::publish_elsewhere(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag,
+                                          bool may_lend) {
+    Endpoint::Line message{};
+    message.tag = tag;
+    Published published{.num_bytes = std::min(bytes.size(), piece_bytes)};
+    const Mapping &arena = *context_.arena().mapping();
+    const auto shares_process = [&](int peer) { return peer_at(peer).shares_process; };
+    may_lend = may_lend && bytes.size() >= least_lent_bytes;
+    message.num_head_bytes = static_cast<std::uint8_t>(head.size());
+    std::ranges::copy(head, message.elsewhere.head.begin());
+    if (may_lend && arena.contains(bytes.data(), bytes.size())) {
+        message.tier = Endpoint::Tier::arena;
+        message.elsewhere.offset = static_cast<std::uint64_t>(bytes.data() - arena.base());
+        published = {.num_bytes = std::min(bytes.size(), most_lent_bytes), .lent = true};
+    } else if (may_lend && std::ranges::all_of(peers, shares_process)) {
+        message.tier = Endpoint::Tier::address;
+        message.elsewhere.address = bytes.data();
+        published = {.num_bytes = std::min(bytes.size(), most_lent_bytes), .lent = true};
+    } else {
+        return stage(peers, message, bytes.first(published.num_bytes)) ? published : Published{};
+    }
+    message.num_bytes = static_cast<std::uint32_t>(published.num_bytes);
+    for (int peer : peers) post(peer, message);
+    ring_early(message.num_bytes);
+    return published;
+}
+
+void ShmTransport::refuse(int peer) {
+    throw Failure::internal("rank " + std::to_string(peer) + " sent a malformed message");
+}
+
+View ShmTransport::view(int peer) {
+    Peer &from = peer_at(peer);
+    from.only_here = nullptr;
+    if (!has_come(from)) return {};
+    const Endpoint::Line &line = first_of(from);
+    if (line.tier != Endpoint::Tier::in_line) return view_elsewhere(peer, line);
+    const std::size_t num_bytes = line.num_head_bytes; // read once, as the peer may change it behind a check
+    if (num_bytes > Endpoint::inline_bytes || num_bytes < from.consumed) refuse(peer);
+    const std::uint64_t more = line.released_in_line() - from.seen_released; // of a line that is behind, too many
+    if (more <= from.posted - from.seen_released) from.seen_released += more;
+    return {.bytes = Bytes(line.bytes).first(num_bytes).subspan(from.consumed), .tag = line.tag};
+}
+
+View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
+    Peer &from = peer_at(peer);
+    const std::byte *start = nullptr;
+    // Read once, as the peer may change them behind a check.
+    const std::size_t num_bytes = line.num_bytes;
+    const Endpoint::Tier tier = line.tier;
+    const std::uint64_t offset = line.elsewhere.offset;
+    const std::byte *const address = line.elsewhere.address;
+    const std::size_t num_head_bytes = line.num_head_bytes;
+    if (num_head_bytes > Endpoint::head_bytes) refuse(peer);
+    from.seen_released = std::max(from.seen_released, line.elsewhere.released);
+    const std::size_t of_head = num_head_bytes - std::min(from.consumed, num_head_bytes);
+    const std::size_t consumed = from.consumed - (num_head_bytes - of_head);
+    bool attached = false;
+    switch (tier) {
+    case Endpoint::Tier::in_line: break; // no longer, since view() has looked
+    case Endpoint::Tier::address:
+        if (!from.shares_process) refuse(peer);
+        start = address;
+        break;
+    case Endpoint::Tier::arena:
+    case Endpoint::Tier::kept:
+    case Endpoint::Tier::put: {
+        const Mapping &memory = tier == Endpoint::Tier::put ? *context_.arena().mapping() : *from.mapping;
+        const std::size_t limit = memory.num_bytes();
+        if (offset > limit || num_bytes > limit - offset) refuse(peer);
+        start = memory.base() + offset;
+        break;
+    }
+    case Endpoint::Tier::handed:
+    case Endpoint::Tier::handed_back:
+        if (num_bytes > part_bytes_) refuse(peer);
+        start = show_handed(from, {offset, tier == Endpoint::Tier::handed_back});
+        break;
+    case Endpoint::Tier::attach:
+        if (from.attachable.empty() && !can_attach(peer)) refuse(peer);
+        start = address;
+        attached = true;
+        break;
+    case Endpoint::Tier::attached_put: {
+        const auto contains = [&](Bytes memory) {
+            const auto ahead =
+                reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(memory.data());
+            return ahead <= memory.size() && num_bytes <= memory.size() - ahead;
+        };
+        if (std::ranges::none_of(from.attachable, contains)) refuse(peer);
+        start = address;
+        break;
+    }
+    }
+    if (start == nullptr) refuse(peer);
+    const std::size_t there =
+        std::min(num_bytes, line.num_cells.load(std::memory_order_seq_cst) * Endpoint::cell_bytes);
+    if (of_head > 0) {
+        const Bytes head(line.elsewhere.head);
+        // A slot that is kept is shown by itself: see release(). `shown` may be of an earlier look.
+        const bool is_handed = tier == Endpoint::Tier::handed || tier == Endpoint::Tier::handed_back;
+        const Bytes behind = is_handed ? Bytes(start, there) : Bytes();
+        // It comes from the other core while its reader looks at the head.
+        for (std::size_t at = 0; at < std::min(behind.size(), most_asked_ahead); at += cache_line) {
+            __builtin_prefetch(start + at);
+        }
+        return {.bytes = head.subspan(from.consumed, of_head), .tag = line.tag, .behind = behind};
+    }
+    if (there <= consumed) {
+        from.was_missed = true;
+        return {};
+    }
+    if (tier == Endpoint::Tier::kept) from.only_here = from.mapping->base() + offset + consumed;
+    return {.bytes = Bytes(start + consumed, there - consumed),
+            .tag = line.tag,
+            .num_coming = num_bytes - there,
+            .attached = attached};
+}
+
+bool ShmTransport::copy(int peer, std::byte *destination, std::size_t num_bytes) {
+    const View from = view(peer);
+    if (from.bytes.size() < num_bytes) return false; // the peer takes back what it has shown
+    if (from.attached) return read_attached(peer_at(peer).process_id, from.bytes.data(), {destination, num_bytes});
+    copy_bytes(destination, from.bytes.first(num_bytes));
+    return true;
+}
+
+namespace {
+/// Stores a word of each line back as it is: these are then lines of this core alone, which another one writes sooner
+/// than such as both hold, several times where many are written one after the other.
+void take_lines(std::byte *begin, const std::byte *end) {
+    std::byte *line = begin + (-reinterpret_cast<std::uintptr_t>(begin) & (cache_line - 1));
+    for (; end - line >= std::ptrdiff_t{sizeof(std::uint64_t)}; line += cache_line) {
+        const std::atomic_ref word(*reinterpret_cast<std::uint64_t *>(line));
+        word.store(word.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    }
+}
+} // namespace
+
+void ShmTransport::release(int peer, std::size_t num_bytes) {
+    Peer &from = peer_at(peer);
+    const Endpoint::Line &line = first_of(from);
+    const std::size_t in_head = line.num_head_bytes; // the line is the peer's again below
+    const std::size_t all = line.tier == Endpoint::Tier::in_line ? in_head : in_head + line.num_bytes;
+    std::byte *const read = std::exchange(from.only_here, nullptr);
+    // Who looked for it in vain takes some of the peer's work; who comes late has enough of its own.
+    if (read != nullptr && from.was_missed && all >= least_watched_bytes && !from.is_beside)
+        take_lines(read, read + num_bytes);
+    from.consumed += num_bytes;
+    if (from.consumed < all) return;
+    from.consumed = 0;
+    from.was_missed = false;
+    ++from.received;
+    if (line.tier == Endpoint::Tier::kept || line.tier == Endpoint::Tier::arena) {
+        from.answers = from.answers || line.tier == Endpoint::Tier::kept;
+        if (++from.num_unanswered % max_unanswered == 0) {
+            give_back(from);
+            goes_one_way_ = true;
+        }
+    }
+    if (from.shown) take_over(peer, line.num_bytes);
+    if (all >= least_watched_bytes && !from.is_beside) from.is_watched = num_watchable_++ % watch_interval == 0;
+    from.incoming_released->value.store(from.received, std::memory_order_release);
+    from.may_await = may_await_ = true;
+    ring_early(all);
+}
+
+/// One barrier for all that was stored, when it is on its way already: behind each store it would wait for the line to
+/// come from the other core before this rank could look for what has come from there.
+void ShmTransport::ring() {
+    if (!std::exchange(may_await_, false)) return;
+    // Either the peer sees what was stored, or this rank that it sleeps.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    for (Peer &peer : peers_) {
+        if (std::exchange(peer.may_await, false)) peer.control->ring();
+    }
+}
+
+} // namespace hocket

@@ -1,0 +1,402 @@
+// The transport between ranks of one host. Eight ways for a message, one interface: up to 48 bytes travel inside the
+// flag's cache line, up to 96 as two such messages; registered memory and the memory of the same process are lent where
+// they lie, or written by the sender where the reader wants them; so is private memory between two processes that may
+// attach to each other; all other memory is copied once into a staging slot that all readers share, and which they read
+// while it is still being filled; what goes to one rank alone, if that answers, into one that it then writes its answer
+// in.
+#pragma once
+
+#include "base/waiting.h"
+#include "transport/shm/context.h"
+#include "transport/transport.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace hocket {
+
+/// What a channel carries. The lanes share nothing but the bell and the staging pool, so neither holds up the other.
+enum class Lane : std::uint8_t { collectives, messages };
+inline constexpr std::size_t num_lanes = 2;
+
+inline constexpr std::uint64_t least_ring = 32, largest_ring = 64; // of collectives
+
+/// Messages under way on one channel, a power of two. Where ranks share cores and one of them only gives, a call costs
+/// fewer turns the further that one may be ahead. Many members, of which each has a ring, get shorter ones.
+constexpr std::uint64_t ring_size_of(Lane lane, std::size_t num_members) {
+    if (lane == Lane::messages) return 16;
+    return std::clamp<std::uint64_t>(std::bit_floor(512 / std::max<std::size_t>(num_members, 1)), least_ring,
+                                     largest_ring);
+}
+
+/// One rank's end of a communicator in its arena: the control page, then, for each lane and peer, a ring of lines and a
+/// release counter, the boards, the calls of an abort record, then a reserved staging slot for each lane and peer,
+/// which only takes memory when the shared pool was ever exhausted, and last the times of arrival of a paced link.
+class Endpoint {
+  public:
+    static constexpr std::size_t inline_bytes = 48;
+    static constexpr std::size_t head_bytes = 32;   // in the line of a message that lies elsewhere
+    static constexpr std::size_t cell_bytes = 8192; // the unit in which readers are told how much of a slot is there
+    static constexpr std::size_t max_handed = 3;    // parts of slots that a rank hands to one peer
+
+    // A rank that is ahead fills the channel to one that is behind; the call that differs must still be remembered.
+    static_assert(largest_ring + 1 < ControlPage::history);
+
+    /// `kept`: as arena, in a slot that could as well have been handed.
+    enum class Tier : std::uint8_t { in_line, arena, address, put, attach, attached_put, kept, handed, handed_back };
+
+    /// One message. `number` grows by one with each message of the channel and is stored last, but for `num_cells`.
+    struct alignas(cache_line) Line {
+        static constexpr std::uint16_t all_cells = 0xffff;
+
+        std::atomic<std::uint32_t> number;
+        std::uint32_t tag;
+        std::uint32_t num_bytes; // in line, where all is in the head: see released_in_line()
+        Tier tier;
+        std::uint8_t num_head_bytes;          // in `bytes`; or of `elsewhere`, where they come before the `num_bytes`
+        std::atomic<std::uint16_t> num_cells; // that are there: all_cells in the end; in line as `num_bytes`
+        union {
+            std::array<std::byte, inline_bytes> bytes;
+            struct {
+                union {
+                    std::uint64_t offset;     // arena, kept, handed: in the publisher's arena; else in the reader's
+                    const std::byte *address; // attach: in the publisher's process; attached_put: in the reader's
+                };
+                std::uint64_t released; // messages of the reader, so that it need not fetch the counter
+                std::array<std::byte, head_bytes> head;
+            } elsewhere;
+        };
+
+        /// Messages of the reader, as `elsewhere`: 48 bits, which nobody exhausts. Fewer would come round while a line
+        /// lies unread and its reader goes on sending, and let that write where nothing was released.
+        std::uint64_t released_in_line() const {
+            return std::uint64_t{num_cells.load(std::memory_order_relaxed)} << 32 | num_bytes;
+        }
+        void set_released_in_line(std::uint64_t number) {
+            num_bytes = static_cast<std::uint32_t>(number);
+            num_cells.store(static_cast<std::uint16_t>(number >> 32), std::memory_order_relaxed);
+        }
+    };
+    static_assert(sizeof(Line) == cache_line);
+
+    struct alignas(cache_line) Counter {
+        std::atomic<std::uint64_t> value;
+        std::atomic<std::uint64_t> told; // another one, by tell(), in a line that the reader writes anyway
+        /// Of the writer's slots that were handed to the reader: those that it gives back without a message. There are
+        /// never more of them that the writer has not seen, as it has handed no others.
+        std::atomic<std::uint64_t> num_given_back;
+        std::array<std::atomic<std::uint64_t>, max_handed> given_back; // offsets, in turn
+    };
+    static_assert(sizeof(Counter) == cache_line);
+
+    /// Of each message in a ring, where the link is paced: when it arrives, in ticks of its clock.
+    using Arrivals = std::array<std::atomic<Clock::rep>, largest_ring>;
+
+    /// What a rank lets one peer write, in one call. The peer reads it before it posts its last message of that call,
+    /// and only then does the rank write the next.
+    struct alignas(cache_line) Board {
+        static constexpr std::size_t max_windows = 12;
+        struct Entry {
+            std::int32_t step, order, after_step, after_order;
+            std::uint64_t place; // arena: an offset in the rank's arena; address, attach: in its process
+            std::uint64_t num_bytes;
+            Tier tier;
+        };
+
+        std::atomic<std::uint64_t> call; // messages of the peer before it, + 1; 0: nothing is granted. Stored last.
+        std::uint32_t tag, num_windows;
+        std::array<Entry, max_windows> entries;
+    };
+
+    /// Bytes to commit, and bytes to reserve, in the arena.
+    static std::size_t committed_bytes(int num_members);
+    static std::size_t reserved_bytes(int num_members);
+
+    Endpoint(std::byte *base, int num_members);
+
+    ControlPage &control() const { return *reinterpret_cast<ControlPage *>(base_); }
+    /// Written by this rank, read by `peer`.
+    Line *ring(Lane lane, int peer) const;
+    /// Messages of `peer` that this rank has released.
+    Counter &released(Lane lane, int peer) const;
+    /// Written by this rank, read by `peer`. Of the lane of collectives.
+    Board &board(int peer) const;
+    std::size_t reserved_slot(Lane lane, int peer) const; // offset from the endpoint
+    std::size_t arrivals_begin() const;                   // offset from the endpoint
+    /// Beside ring().
+    Arrivals &arrivals(Lane lane, int peer) const;
+    /// Beside the abort record: the calls of the members that it is about, sequence 0 where unknown.
+    std::span<Fingerprint> aborted_calls() const;
+
+  private:
+    std::size_t place(Lane lane, int peer) const;
+    std::size_t channel(Lane lane, int peer) const;
+    std::size_t boards() const;
+
+    std::byte *base_;
+    int num_members_;
+};
+
+class ShmTransport final : public Transport {
+  public:
+    /// `members` are ranks of the context; offsets lead to each one's endpoint in its arena.
+    ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets, Lane lane);
+    ~ShmTransport() override;
+
+    Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) override {
+        return publish_all({}, peers, bytes, tag, may_lend);
+    }
+    bool keeps_pieces_whole() const override { return true; }
+    bool could_lend(Bytes bytes) const override;
+    bool awaits_handed(int peer, std::size_t num_bytes) const override;
+    std::size_t max_head_bytes() const override { return Endpoint::head_bytes; }
+    Published publish_behind(Bytes head, int peer, Bytes bytes, std::uint32_t tag, bool may_lend) override {
+        return publish_all(head, std::span(&peer, 1), bytes, tag, may_lend);
+    }
+    void prepare(int peer, std::size_t num_bytes) override;
+    bool copies_faster(std::size_t num_bytes, std::size_t footprint) override;
+    bool stores_are_slow() const override { return line_time_ > slow_line; }
+    bool shares_no_cache() const override;
+    bool takes_from_other_caches(std::size_t footprint) const override;
+    bool is_held_by_cores(std::size_t footprint) const override;
+    std::uint64_t posted(int peer) const override { return peer_at(peer).posted; }
+    std::uint64_t released(int peer) const override;
+    std::uint64_t watch_released(int peer) override;
+    View view(int peer) override;
+    bool may_show(int peer) const override { return has_come(peer_at(peer)); }
+    bool copy(int peer, std::byte *destination, std::size_t num_bytes) override;
+    void release(int peer, std::size_t num_bytes) override;
+    void tell(int peer, std::uint64_t number) override {
+        peer_at(peer).incoming_released->told.store(number, std::memory_order_release);
+    }
+    std::uint64_t told(int peer) const override {
+        return peer_at(peer).outgoing_released->told.load(std::memory_order_acquire);
+    }
+    void ring() override;
+    void grant(int peer, std::uint32_t tag, std::span<const Window> windows, bool attached, bool tells) override;
+    void revoke() override;
+    std::span<const Window> granted(int peer, std::uint32_t tag, std::uint64_t num_posted) override;
+    bool put(std::span<const int> peers, std::span<const Target> targets, Bytes bytes, std::uint32_t tag,
+             bool past_caches, const Making &make = {}) override;
+    bool publish_made(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Making &make) override;
+    bool may_grant(int peer, std::uint64_t num_posted) const override;
+    bool shares_cores() const override { return context_.shares_cores(); }
+    bool can_attach(int peer) const override;
+    bool pays_to_attach(Bytes bytes, std::size_t least_in_huge_pages, std::size_t least_bytes) override;
+    bool lend(std::span<const int> peers, Bytes bytes, std::uint32_t tag) override;
+    std::uint64_t offer(int peer, std::span<std::byte> memory) override;
+    void take_back(int peer, const std::byte *memory) override;
+    std::optional<Target> offered(int peer, std::uint64_t word, std::uint64_t num_bytes) override;
+    bool fetch(int peer, const Target &source, std::span<std::byte> destination) override;
+
+    /// Takes memory for the two below.
+    void commit_arrivals();
+    /// When the next message to a peer, and the first one from it that is not released, arrives: for a paced link.
+    std::atomic<Clock::rep> &arrival_of_next(int peer) const;
+    const std::atomic<Clock::rep> &arrival_of_first(int peer) const;
+
+    /// Whether `peer` may still read what this rank has lent to it, or write where this rank lets it.
+    bool may_be_used_by(int peer) const;
+    /// After a failure: no peer begins to write any more. One that has begun may go on: see may_be_used_by.
+    void withdraw() const;
+
+    /// Nothing more is sent or read: slots that all readers have released go back to the pool. Returns those of the
+    /// pool that may still be read.
+    std::vector<std::size_t> leave();
+    std::size_t own_offset() const { return offset_; }
+    /// Whether, since this was asked last, much has gone one way. Then what is handed in another lane is better at
+    /// home, too: it is all out of one pool.
+    bool goes_one_way() { return std::exchange(goes_one_way_, false); }
+    void bring_home();
+
+    int size() const { return static_cast<int>(peers_.size()); }
+    std::uint64_t ring_size() const { return ring_size_; }
+    const Endpoint &endpoint(int member) const { return endpoints_[static_cast<std::size_t>(member)]; }
+    ControlPage &control(int member) const { return endpoint(member).control(); }
+
+  private:
+    /// What goes as one message in line, or as two: they come one behind the other, while of a slot only the flag tells
+    /// where to ask for it. Three lines have won nothing.
+    static constexpr std::size_t most_bytes_in_lines = 2 * Endpoint::inline_bytes;
+    static constexpr std::uint64_t num_lines_of(std::size_t num_bytes) {
+        return num_bytes > Endpoint::inline_bytes ? 2 : 1;
+    }
+    /// Below this, copying is cheaper than waiting for the readers at the end.
+    static constexpr std::size_t least_lent_bytes = 4096;
+    /// In the word of an offer: an address in this process, and not an offset in its arena.
+    static constexpr std::uint64_t attached_offer = std::uint64_t{1} << 63;
+    /// The parts of a slot are written, and its readers told of them, one after another. Each is a quarter of it, but
+    /// no longer than this.
+    static constexpr std::size_t most_near_part = std::size_t{16} << 10;
+    /// Nor shorter where the reader's cache is another: stores past the caches have to be over before it is told of a
+    /// part, and the line that tells it takes long.
+    static constexpr std::size_t least_far_part = std::size_t{32} << 10;
+    /// Up to this, a slot that was just read is the quickest to write, as its lines are near; above it, one that was
+    /// read long ago: its lines have left the reader's cache, so that nobody has to be asked for them. Of a
+    /// message to a rank beside this one it is always the former; of what goes to several that has lost.
+    static constexpr std::size_t most_hot_bytes = 4096;
+    /// Of what a message has behind its head: as much as can be on its way to a core at a time.
+    static constexpr std::size_t most_asked_ahead = 1024;
+    /// Of one peer. A sender that is further ahead would write where the reader has read just now. Where ranks share
+    /// cores, however, a few bytes are not worth that all have a turn. A blocking send of a message waits there, too.
+    static constexpr std::ptrdiff_t max_unread = 4;
+    static constexpr std::size_t most_bytes_ahead = std::size_t{64} << 10;
+    /// From when on a line takes so long from another core, clock and all, as if the two shared no cache. One that
+    /// takes less than near_line may be here already, and the clock have taken it. And behind which messages one in how
+    /// many lines is watched for it, and how many looks at a counter are timed: short ones are handled alike in any
+    /// case.
+    static constexpr std::chrono::nanoseconds slow_line{80}, near_line{40}, late_line{100};
+    static constexpr std::size_t least_watched_bytes = 4096;
+    static constexpr unsigned watch_interval = 4;
+    /// Of what is made while it is put: a part that stays in the nearest cache until it is written to all.
+    static constexpr std::size_t made_bytes = std::size_t{8} << 10;
+    /// After so much a sleeping peer is not kept waiting for the end of a round.
+    static constexpr std::size_t least_told_bytes = std::size_t{32} << 10;
+    /// Messages may lie unread for long, and collectives shall not be slow meanwhile.
+    static constexpr std::ptrdiff_t max_slots_of_messages = 4;
+    /// Slots of which each peer gets a part, to be handed to and fro; where ranks share cores, slots for messages to
+    /// come are worth more.
+    static constexpr std::size_t max_shared_out = Endpoint::max_handed, max_shared_out_by_turns = 1;
+    /// Messages from the arena of a peer that a rank reads without an answer before it gives back what it could answer
+    /// in. And those for which a sender has to look for room before it counts as one that gets none.
+    static constexpr unsigned max_unanswered = 16;
+
+    /// A part of a slot that goes to and fro between this rank and a peer: who has read a message there writes the
+    /// next.
+    struct Handed {
+        std::size_t offset = 0;
+        bool is_own = false;         // in this rank's arena; else in the peer's
+        std::uint32_t num_bytes = 0; // of that message
+    };
+
+    struct Peer {
+        const Mapping *mapping = nullptr;
+        ControlPage *control = nullptr;
+        Endpoint::Line *outgoing = nullptr;
+        const Endpoint::Counter *outgoing_released = nullptr; // the peer's
+        const Endpoint::Line *incoming = nullptr;             // the peer's
+        Endpoint::Counter *incoming_released = nullptr;
+        std::uint64_t posted = 0;
+        std::uint64_t seen_released = 0; // of them, as far as the peer's lines and the counter have told
+        std::uint64_t received = 0;      // messages released here
+        std::size_t consumed = 0;        // bytes of the message at hand
+        bool shares_process = false;
+        bool is_beside = false;          // on the same core
+        mutable bool is_watched = false; // the line of the message that is read next
+        mutable bool was_missed = false; // that message, or some of it, was looked for in vain
+        pid_t process_id = 0;
+        bool may_await = false;           // what was stored since ring()
+        bool may_write = false;           // something is granted to it
+        std::vector<Bytes> attachable;    // of that, private memory; and what was offered to it
+        Endpoint::Board *board = nullptr; // for the peer
+        const Endpoint::Board *its_board = nullptr;
+        std::vector<Window> windows; // what it grants, for the call of this number, as on the board
+        std::uint64_t windows_of = 0;
+        std::vector<Handed> handed;     // that are here: the next messages to the peer may be written in them
+        std::vector<std::size_t> given; // own ones that the peer has
+        std::optional<Handed> shown;    // with the message at hand
+        std::byte *only_here = nullptr; // what view() has just shown, in a slot of the peer that nobody else reads
+        bool answers = false;           // by something that it kept since it was given the last new one
+        unsigned num_unanswered = 0;    // messages from its arena, since this rank last looked for a slot to hand
+        std::uint64_t num_given_back = 0, num_had_back = 0;
+    };
+
+    /// How a slot is filled: as a whole, as its readers share this core, and so look at it when this rank has made room
+    /// for them; or part by part, past the caches where another core's hold its lines, which shares none with this one.
+    enum class Filling : std::uint8_t { whole, near, past_caches };
+
+    /// A slot that readers may still look at.
+    struct Staged {
+        Context::Slot slot;
+        int reserved_for = -1;                              // -1: from the pool
+        std::size_t packed = 0;                             // bytes of short messages behind what is used up
+        std::vector<std::pair<int, std::uint64_t>> readers; // (peer, its message)
+    };
+
+    Peer &peer_at(int peer) { return peers_[static_cast<std::size_t>(peer)]; }
+    const Peer &peer_at(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
+    /// Whether the message is there that is read next. Like the cells of a slot, something that a sleeper looks at once
+    /// more before it sleeps.
+    bool has_come(const Peer &from) const {
+        const bool has = from.is_watched ? watch(from) : is_there(from);
+        from.was_missed = from.was_missed || !has;
+        return has;
+    }
+    bool is_there(const Peer &from) const {
+        // A message may go on in the next line: who waits for both has them come together. Until its peer writes there
+        // too, that line lies here, as this rank has read it a round of the ring ago.
+        __builtin_prefetch(&from.incoming[at(from.received + 1)]);
+        return first_of(from).number.load(std::memory_order_seq_cst) == static_cast<std::uint32_t>(from.received + 1);
+    }
+    std::size_t at(std::uint64_t number) const { return static_cast<std::size_t>(number & (ring_size_ - 1)); }
+    const Endpoint::Line &first_of(const Peer &from) const { return from.incoming[at(from.received)]; }
+    /// A peer's word is never trusted beyond what this rank knows by itself.
+    [[noreturn]] static void refuse(int peer);
+    bool attaches(int member) const;
+    bool has_room(std::span<const int> peers, std::uint64_t num_lines = 1);
+    bool streams_to(std::span<const int> peers) const;
+    Published publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
+    Published publish_elsewhere(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
+    View view_elsewhere(int peer, const Endpoint::Line &line);
+    void post(int peer, const Endpoint::Line &message, std::uint16_t num_cells = Endpoint::Line::all_cells);
+    /// Of every short message: compilers would take it for too long to be inlined.
+    inline void post_in_line(int peer, Bytes head, Bytes bytes, std::uint32_t tag);
+    void complete(Endpoint::Line &line, Peer &to);
+    void ring_early(std::size_t num_bytes) {
+        if (num_bytes >= least_told_bytes) ring();
+    }
+    void note_line(std::chrono::nanoseconds time) const;
+    bool watch(const Peer &from) const;
+    std::uint64_t look_at_released(const Peer &to);
+    std::uint64_t time_released(const Peer &to);
+    std::optional<Staged> take_again(std::size_t num_bytes);
+    std::optional<Staged> take_rest(std::span<const int> peers, std::size_t num_bytes);
+    /// `whole`: it is written at once, and is written again next (see Filling).
+    std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes, bool whole);
+    bool stage(std::span<const int> peers, Endpoint::Line &message, Bytes bytes, const Making &make = {});
+    static void put_best_last(std::vector<Handed> &handed, std::size_t num_bytes);
+    std::optional<Handed> take_handed(int peer, std::size_t num_bytes);
+    bool hand(int peer, Endpoint::Line &message, Bytes bytes, const Making &make);
+    const std::byte *show_handed(Peer &from, Handed slot) const;
+    void take_over(int peer, std::uint32_t num_bytes);
+    void fill(std::span<const int> peers, Endpoint::Line &message, std::byte *place, Bytes bytes, Filling how,
+              const Making &make);
+    void give_back(Peer &from);
+    void have_back(int peer);
+    void end_sharing_out();
+    std::vector<std::size_t> end_handing();
+    void collect(bool looks);
+    bool is_read(const Staged &slot, bool looks);
+    Staged make_staged(Context::Slot slot, int reserved_for);
+
+    Context &context_;
+    std::vector<int> members_;
+    int rank_;
+    Lane lane_;
+    std::uint64_t ring_size_;
+    std::size_t offset_; // of the own endpoint
+    std::vector<Endpoint> endpoints_;
+    std::vector<Peer> peers_;
+    std::vector<Staged> staged_;
+    std::vector<Staged> done_;            // their lists of readers are used again
+    std::vector<std::size_t> shared_out_; // slots of which each peer has a part
+    std::vector<bool> reserved_in_use_, reserved_committed_;
+    std::size_t part_bytes_; // of a slot that is shared out
+    bool may_await_ = false; // any peer
+    bool goes_one_way_ = false;
+    unsigned num_looks_ = 0; // at counters, for slots that it then got, since a peer answered in one
+    unsigned num_watchable_ = 0;
+    unsigned num_looks_at_released_ = 0;
+    mutable std::chrono::duration<float, std::nano> line_time_{}; // as looks are const
+    bool has_left_ = false;
+    unsigned generation_ = fork_generation();
+};
+
+} // namespace hocket

@@ -1,0 +1,338 @@
+// Slots that messages are staged in: taken from the pool, shared, and had back when all their readers have gone on; or
+// handed to and fro by two ranks.
+#include "kernels/copy.h"
+#include "transport/shm/shm.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hocket {
+
+/// Whether all its readers have gone on, as far as they have told, or, if this `looks`, by their counters.
+bool ShmTransport::is_read(const Staged &slot, bool looks) {
+    return std::ranges::all_of(slot.readers, [this, looks](const auto &reader) {
+        const auto [peer, message] = reader;
+        Peer &to = peer_at(peer);
+        if (looks && to.seen_released < message) to.seen_released = look_at_released(to);
+        return to.seen_released >= message;
+    });
+}
+
+/// Slots that have been read return to the pool.
+void ShmTransport::collect(bool looks) {
+    std::size_t num_unread = 0;
+    for (Staged &slot : staged_) {
+        if (!is_read(slot, looks)) {
+            std::swap(staged_[num_unread++], slot);
+            continue;
+        }
+        if (slot.reserved_for < 0) context_.return_slot(slot.slot);
+        else reserved_in_use_[static_cast<std::size_t>(slot.reserved_for)] = false;
+        slot.readers.clear();
+        done_.push_back(std::move(slot));
+    }
+    staged_.resize(num_unread);
+}
+
+ShmTransport::Staged ShmTransport::make_staged(Context::Slot slot, int reserved_for) {
+    Staged staged;
+    if (!done_.empty()) {
+        staged = std::move(done_.back());
+        done_.pop_back();
+    }
+    staged.slot = slot;
+    staged.reserved_for = reserved_for;
+    staged.packed = 0;
+    return staged;
+}
+
+/// For a short message, the slot of the pool that was used first, where that one alone turns out to be read: as if it
+/// had been returned and taken again, for which the pool would be locked twice.
+std::optional<ShmTransport::Staged> ShmTransport::take_again(std::size_t num_bytes) {
+    const auto is_free = [this](std::size_t at) { return at < staged_.size() && is_read(staged_[at], false); };
+    if (num_bytes > most_hot_bytes || !is_free(0) || is_free(1)) return std::nullopt;
+    if (staged_[0].reserved_for >= 0 || num_bytes > piece_bytes - staged_[0].slot.used) return std::nullopt;
+    std::optional<Staged> staged = std::move(staged_.front());
+    staged_.erase(staged_.begin());
+    staged->readers.clear();
+    staged->packed = 0;
+    return staged;
+}
+
+/// For a short message, what is left of the slot that was taken last for one to other peers: so what each of many gets
+/// of its own takes one slot, not many.
+std::optional<ShmTransport::Staged> ShmTransport::take_rest(std::span<const int> peers, std::size_t num_bytes) {
+    if (staged_.empty() || num_bytes > most_hot_bytes) return std::nullopt;
+    Staged &last = staged_.back();
+    if (last.packed == 0 || num_bytes > piece_bytes - last.slot.used - last.packed) return std::nullopt;
+    const auto reads_it = [&last](int peer) {
+        return std::ranges::find(last.readers, peer, &std::pair<int, std::uint64_t>::first) != last.readers.end();
+    };
+    if (std::ranges::any_of(peers, reads_it)) return std::nullopt;
+    std::optional<Staged> staged = std::move(last);
+    staged_.pop_back();
+    return staged;
+}
+
+std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int> peers, std::size_t num_bytes,
+                                                            bool whole) {
+    if (auto staged = take_rest(peers, num_bytes)) return staged;
+    if (auto staged = take_again(num_bytes)) return staged;
+    // The counters lie in the peers' caches: they are looked at when slots run short.
+    const bool looks = static_cast<std::ptrdiff_t>(staged_.size()) >= max_unread;
+    collect(looks);
+    const int owner = std::ranges::min(peers);
+    Peer &to = peer_at(owner);
+    if (looks) {
+        to.seen_released = look_at_released(to);
+        for (int peer : peers) have_back(peer);
+    }
+    // Of a slot that holds messages to several, what others have yet to read does not count: no proof knows of that.
+    const auto num_unread = std::ranges::count_if(staged_, [&to, owner](const Staged &slot) {
+        const auto reader = std::ranges::find(slot.readers, owner, &std::pair<int, std::uint64_t>::first);
+        return reader != slot.readers.end() && (slot.packed == 0 || reader->second > to.seen_released);
+    });
+    const auto num_ahead = static_cast<std::ptrdiff_t>(context_.shares_cores() ? most_bytes_ahead / num_bytes : 0);
+    if (num_bytes > most_hot_bytes && num_unread >= std::max(max_unread, num_ahead)) return std::nullopt;
+    const auto num_pooled = std::ranges::count_if(staged_, [](const Staged &slot) { return slot.reserved_for < 0; });
+    if (lane_ == Lane::collectives || num_pooled < max_slots_of_messages) {
+        auto slot = context_.take_slot(num_bytes, !stores_are_slow(), !whole);
+        if (!slot && !looks) {
+            collect(true);
+            slot = context_.take_slot(num_bytes, !stores_are_slow(), !whole);
+        }
+        if (slot) {
+            goes_one_way_ = goes_one_way_ || (looks && ++num_looks_ % max_unanswered == 0);
+            return make_staged(*slot, -1);
+        }
+    }
+    // The lowest peer's own slot is free at the latest when all readers of what was sent to it before have gone on: law
+    // 3 proves every schedule under just that condition.
+    const auto at = static_cast<std::size_t>(owner);
+    if (reserved_in_use_[at]) return std::nullopt;
+    const std::size_t offset = offset_ + endpoints_[static_cast<std::size_t>(rank_)].reserved_slot(lane_, owner);
+    if (!reserved_committed_[at]) context_.arena().commit(offset, piece_bytes);
+    reserved_committed_[at] = reserved_in_use_[at] = true;
+    return make_staged({.offset = offset}, owner);
+}
+
+/// Copies a piece into a slot, or makes it there, and posts it. False: there is none.
+bool ShmTransport::stage(std::span<const int> peers, Endpoint::Line &message, Bytes bytes, const Making &make) {
+    const bool may_hand = peers.size() == 1 && peers.front() != rank_ && bytes.size() <= part_bytes_;
+    if (may_hand && hand(peers.front(), message, bytes, make)) return true;
+    const auto is_beside = [this](int peer) { return peer_at(peer).is_beside; };
+    const bool is_near = std::ranges::all_of(peers, is_beside), whole = lane_ == Lane::messages && is_near;
+    auto staged = take_slot(peers, bytes.size(), whole);
+    if (!staged) return false;
+    Context::Slot &slot = staged->slot;
+    message.tier = may_hand ? Endpoint::Tier::kept : Endpoint::Tier::arena;
+    message.elsewhere.offset = slot.offset + slot.used + staged->packed;
+    slot.is_far = slot.is_far || !is_near;
+    const bool other_cache = !whole && stores_are_slow() && (slot.is_far || slot.was_far);
+    const std::size_t taken = round_up(bytes.size(), cache_line);
+    if (bytes.size() <= most_hot_bytes) staged->packed += staged->reserved_for < 0 ? taken : 0;
+    else if (!whole) slot.used += taken;
+    for (int peer : peers) staged->readers.emplace_back(peer, peer_at(peer).posted + 1);
+    staged_.push_back(std::move(*staged));
+    std::byte *const place = context_.arena().mapping()->base() + message.elsewhere.offset;
+    fill(peers, message, place, bytes,
+         whole         ? Filling::whole
+         : other_cache ? Filling::past_caches
+                       : Filling::near,
+         make);
+    return true;
+}
+
+bool ShmTransport::publish_made(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Making &make) {
+    // Where lines come slowly, string moves of what is made bring them sooner than the stores of whoever makes it.
+    if (stores_are_slow() || !has_room(peers)) return false;
+    Endpoint::Line message{};
+    message.tag = tag;
+    return stage(peers, message, bytes, make);
+}
+
+/// Fills a place in a slot, whose readers are told with the first part, and so work on what is there while the rest
+/// comes.
+void ShmTransport::fill(std::span<const int> peers, Endpoint::Line &message, std::byte *place, Bytes bytes, Filling how,
+                        const Making &make) {
+    message.num_bytes = static_cast<std::uint32_t>(bytes.size());
+    const std::size_t quarter = round_up((bytes.size() + 3) / 4, Endpoint::cell_bytes);
+    std::size_t part_bytes = bytes.size();
+    if (bytes.size() < least_watched_bytes) how = Filling::whole;
+    else if (how == Filling::near) part_bytes = std::min(quarter, most_near_part);
+    else if (how == Filling::past_caches) part_bytes = std::max(quarter, least_far_part);
+    for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
+        const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));
+        if (make) make(begin, part.size(), place + begin);
+        else if (how == Filling::past_caches) copy_to_other_cache(place + begin, part);
+        else copy_bytes(place + begin, part);
+        const bool is_last = begin + part.size() == bytes.size();
+        const auto num_cells = static_cast<std::uint16_t>((begin + part.size()) / Endpoint::cell_bytes);
+        for (int peer : peers) {
+            const std::uint16_t there = is_last ? Endpoint::Line::all_cells : num_cells;
+            if (begin == 0) {
+                post(peer, message, there);
+                continue;
+            }
+            Peer &to = peer_at(peer);
+            to.outgoing[at(to.posted - 1)].num_cells.store(there, std::memory_order_release);
+            to.may_await = may_await_ = true;
+        }
+        if (begin == 0) ring_early(bytes.size());
+    }
+}
+
+// Slots that two ranks hand to each other -----------------------------------------------------------------------------
+//
+// Lines that a rank has read last it writes more quickly than those that it has written last, which their reader holds:
+// two ranks that exchange pieces need 0.65 to 0.95 of the time if each writes where it has just read, least where they
+// share no cache, and nobody has to look whether a slot is free. So a slot goes along with a message to one rank: that
+// writes its next message to this one there, and so gives it back. Who gets no answers gives none.
+
+/// Brings to the end, of slots that are here, the one with the least of those in which as much was read as is to be
+/// written, or else the one with the most, and of such the warmest. Behind what was read, lines are still as this rank
+/// wrote them, and the peer has them, too.
+void ShmTransport::put_best_last(std::vector<Handed> &handed, std::size_t num_bytes) {
+    const auto is_better = [num_bytes](const Handed &one, const Handed &other) {
+        const bool fits = one.num_bytes >= num_bytes;
+        if (fits != (other.num_bytes >= num_bytes)) return fits;
+        return fits ? one.num_bytes < other.num_bytes : one.num_bytes > other.num_bytes;
+    };
+    const auto best = std::ranges::min_element(handed.rbegin(), handed.rend(), is_better);
+    std::rotate(std::prev(best.base()), best.base(), handed.end());
+}
+
+/// One that is here, the warmest that suits; or a new one, if the peer has sent something in a slot that it kept since
+/// it was given the last.
+std::optional<ShmTransport::Handed> ShmTransport::take_handed(int peer, std::size_t num_bytes) {
+    Peer &to = peer_at(peer);
+    to.num_unanswered = 0;
+    if (!to.handed.empty()) {
+        if (to.handed.back().num_bytes != num_bytes && to.handed.size() > 1) put_best_last(to.handed, num_bytes);
+        const Handed slot = to.handed.back();
+        to.handed.pop_back();
+        num_looks_ = 0;
+        return slot;
+    }
+    if (!std::exchange(to.answers, false)) return std::nullopt;
+    have_back(peer);
+    const std::size_t place = static_cast<std::size_t>(peer < rank_ ? peer : peer - 1) * part_bytes_;
+    const auto is_there = [&](std::size_t slot) { return std::ranges::find(to.given, slot + place) != to.given.end(); };
+    auto slot = std::ranges::find_if_not(shared_out_, is_there); // what is not there is here, unused
+    if (slot == shared_out_.end()) {
+        const std::size_t most = context_.shares_cores() ? max_shared_out_by_turns : max_shared_out;
+        const auto another = shared_out_.size() < most ? context_.take_slot_to_share_out() : std::nullopt;
+        if (!another) return std::nullopt;
+        slot = shared_out_.insert(shared_out_.end(), *another);
+    }
+    return Handed{.offset = *slot + place, .is_own = true};
+}
+
+bool ShmTransport::awaits_handed(int peer, std::size_t num_bytes) const {
+    const Peer &to = peer_at(peer);
+    if (!to.handed.empty() || to.given.size() < max_shared_out) return false;
+    if (num_bytes <= most_bytes_in_lines || num_bytes > part_bytes_) return false;
+    // A peer that answers with none gives them back, which is seen once this rank has gone through others.
+    const bool has_none = to.outgoing_released->num_given_back.load(std::memory_order_relaxed) != to.num_had_back;
+    return !has_none && released(peer) != to.posted;
+}
+
+/// stage() in such a slot. False: there is none here.
+bool ShmTransport::hand(int peer, Endpoint::Line &message, Bytes bytes, const Making &make) {
+    const auto slot = take_handed(peer, bytes.size());
+    if (!slot) return false;
+    if (!staged_.empty()) collect(false); // which take_slot() would do
+    Peer &to = peer_at(peer);
+    if (slot->is_own) to.given.push_back(slot->offset);
+    message.tier = slot->is_own ? Endpoint::Tier::handed : Endpoint::Tier::handed_back;
+    message.elsewhere.offset = slot->offset;
+    const Mapping &memory = slot->is_own ? *context_.arena().mapping() : *to.mapping;
+    fill({&peer, 1}, message, memory.base() + slot->offset, bytes,
+         lane_ == Lane::messages && to.is_beside ? Filling::whole : Filling::near, make);
+    return true;
+}
+
+/// Where a message lies that came with such a slot. Null: the peer's word cannot be, as a slot of this rank has to be
+/// one that it was given, and one of its own a part that is not here, of as many as it may have.
+const std::byte *ShmTransport::show_handed(Peer &from, Handed slot) const {
+    const Mapping &memory = slot.is_own ? *context_.arena().mapping() : *from.mapping;
+    if (slot.is_own) {
+        if (std::ranges::find(from.given, slot.offset) == from.given.end()) return nullptr;
+    } else {
+        const std::size_t limit = memory.num_bytes();
+        if (slot.offset > limit || part_bytes_ > limit - slot.offset || slot.offset % cache_line != 0) return nullptr;
+        const auto is_it = [&slot](const Handed &other) { return !other.is_own && other.offset == slot.offset; };
+        if (std::ranges::any_of(from.handed, is_it)) return nullptr;
+        if (std::ranges::count(from.handed, false, &Handed::is_own) >= std::ptrdiff_t{max_shared_out}) return nullptr;
+    }
+    from.shown = slot;
+    return memory.base() + slot.offset;
+}
+
+/// Of a message that was read to its end: the slot that came with it is this rank's to write now.
+void ShmTransport::take_over(int peer, std::uint32_t num_bytes) {
+    Peer &from = peer_at(peer);
+    Handed slot = *std::exchange(from.shown, std::nullopt);
+    slot.num_bytes = num_bytes;
+    if (slot.is_own && std::erase(from.given, slot.offset) == 0) refuse(peer); // as it has given that back meanwhile
+    from.handed.push_back(slot);
+}
+
+/// The peer sends on and on and gets no answers. The more slots of its pool it can fill one after the other, the less
+/// it writes to where this rank has just read, so its own go home; and those of this rank to the pool here.
+void ShmTransport::give_back(Peer &from) {
+    if (from.handed.empty()) return;
+    Endpoint::Counter &counter = *from.incoming_released;
+    for (const Handed &slot : from.handed) {
+        if (slot.is_own) continue;
+        counter.given_back[from.num_given_back++ % Endpoint::max_handed].store(slot.offset, std::memory_order_relaxed);
+    }
+    counter.num_given_back.store(from.num_given_back, std::memory_order_release);
+    from.handed.clear();
+    end_sharing_out();
+}
+
+/// What the peer has given back.
+void ShmTransport::have_back(int peer) {
+    Peer &from = peer_at(peer);
+    if (from.given.empty()) return;
+    const Endpoint::Counter &counter = *from.outgoing_released;
+    const std::uint64_t number = counter.num_given_back.load(std::memory_order_acquire);
+    if (number == from.num_had_back) return;
+    for (; from.num_had_back != number; ++from.num_had_back) {
+        const auto &slot = counter.given_back[from.num_had_back % Endpoint::max_handed];
+        if (std::erase(from.given, slot.load(std::memory_order_relaxed)) == 0) refuse(peer);
+    }
+    end_sharing_out();
+}
+
+void ShmTransport::bring_home() {
+    for (int peer = 0; peer < size(); ++peer) {
+        give_back(peer_at(peer));
+        have_back(peer);
+    }
+}
+
+/// Slots of which no peer has a part, nor can this rank hand one to it, return to the pool.
+void ShmTransport::end_sharing_out() {
+    const auto is_in_use = [this](std::size_t slot) {
+        const auto is_part = [slot](std::size_t part) { return part - slot < piece_bytes; };
+        return std::ranges::any_of(peers_, [&is_part](const Peer &peer) {
+            const auto is_own_part = [&is_part](const Handed &part) { return part.is_own && is_part(part.offset); };
+            return std::ranges::any_of(peer.given, is_part) || std::ranges::any_of(peer.handed, is_own_part);
+        });
+    };
+    const auto free = std::ranges::partition(shared_out_, is_in_use);
+    if (free.empty()) return;
+    context_.end_sharing_out({free.begin(), free.end()});
+    shared_out_.erase(free.begin(), free.end());
+}
+
+/// Returns the slots that peers may still read, or write.
+std::vector<std::size_t> ShmTransport::end_handing() {
+    for (Peer &peer : peers_) peer.handed.clear();
+    end_sharing_out();
+    return std::move(shared_out_);
+}
+
+} // namespace hocket

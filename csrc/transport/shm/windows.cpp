@@ -1,0 +1,208 @@
+// What peers may write into this rank's memory, and this one into theirs.
+#include "kernels/copy.h"
+#include "transport/shm/attach.h"
+#include "transport/shm/shm.h"
+
+#include <algorithm>
+
+namespace hocket {
+
+void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> windows, bool attached, bool tells) {
+    Peer &to = peer_at(peer);
+    const Mapping &arena = *context_.arena().mapping();
+    const bool may_attach = attached && can_attach(peer);
+    std::uint32_t num_windows = 0;
+    for (const Window &window : windows) {
+        if (num_windows == Endpoint::Board::max_windows) break;
+        std::byte *place = window.target.place;
+        Endpoint::Board::Entry entry{.step = window.step,
+                                     .order = window.order,
+                                     .after_step = window.after_step,
+                                     .after_order = window.after_order,
+                                     .place = reinterpret_cast<std::uintptr_t>(place),
+                                     .num_bytes = window.num_bytes,
+                                     .tier = Endpoint::Tier::address};
+        if (!to.shares_process && arena.contains(place, window.num_bytes)) {
+            entry.tier = Endpoint::Tier::arena;
+            entry.place = static_cast<std::uint64_t>(place - arena.base());
+        } else if (!to.shares_process) {
+            if (!may_attach) continue;
+            entry.tier = Endpoint::Tier::attach;
+            to.attachable.emplace_back(place, window.num_bytes);
+        }
+        to.board->entries[num_windows++] = entry;
+    }
+    if (num_windows == 0 && !tells) return; // the peer may wait to be told that there is none
+    to.board->tag = tag;
+    to.board->num_windows = num_windows;
+    to.may_write = num_windows > 0;
+    to.board->call.store(to.received + 1, std::memory_order_release);
+}
+
+void ShmTransport::revoke() {
+    for (Peer &peer : peers_) {
+        peer.may_write = false;
+        peer.attachable.clear();
+    }
+}
+
+void ShmTransport::withdraw() const {
+    for (const Peer &peer : peers_) {
+        if (peer.may_write) peer.board->call.store(0, std::memory_order_seq_cst);
+    }
+}
+
+bool ShmTransport::may_be_used_by(int peer) const {
+    return peer_at(peer).may_write || !peer_at(peer).attachable.empty() || released(peer) < peer_at(peer).posted;
+}
+
+std::span<const Window> ShmTransport::granted(int peer, std::uint32_t tag, std::uint64_t num_posted) {
+    Peer &from = peer_at(peer);
+    const Endpoint::Board &board = *from.its_board;
+    if (from.windows_of == num_posted + 1) return from.windows;
+    if (board.call.load(std::memory_order_acquire) != num_posted + 1 || board.tag != tag) return {};
+    from.windows.clear();
+    from.windows_of = num_posted + 1;
+    const Mapping &arena = *from.mapping;
+    for (const auto entry : // copies, as the peer may change its words behind a check
+         std::span(board.entries).first(std::min<std::size_t>(board.num_windows, Endpoint::Board::max_windows))) {
+        // A peer's word is never trusted beyond what this rank knows by itself.
+        const std::uint64_t limit = arena.num_bytes();
+        Target target{.place = reinterpret_cast<std::byte *>(entry.place), .attached = false};
+        if (entry.tier == Endpoint::Tier::arena && entry.place <= limit && entry.num_bytes <= limit - entry.place) {
+            target.place = arena.base() + entry.place;
+        } else if (entry.tier == Endpoint::Tier::attach && can_attach(peer) && !shares_no_cache()) {
+            target.attached = true;
+        } else if (entry.tier != Endpoint::Tier::address || !from.shares_process) {
+            continue;
+        }
+        from.windows.push_back({entry.step, entry.order, entry.after_step, entry.after_order, target, entry.num_bytes});
+    }
+    return from.windows;
+}
+
+bool ShmTransport::put(std::span<const int> peers, std::span<const Target> targets, Bytes bytes, std::uint32_t tag,
+                       bool past_caches, const Making &make) {
+    // An offer of a message does until a failure is written down, before which nobody takes one back.
+    const bool has_failed =
+        lane_ == Lane::messages && control(0).abort.state.load(std::memory_order_seq_cst) != AbortRecord::none;
+    const auto stands = [this, has_failed](int peer) {
+        if (lane_ == Lane::messages) return !has_failed;
+        return peer_at(peer).its_board->call.load(std::memory_order_seq_cst) == peer_at(peer).windows_of;
+    };
+    if (!has_room(peers) || !std::ranges::all_of(peers, stands)) return false;
+    const std::size_t part_bytes = make ? made_bytes : bytes.size();
+    // To several, memory would have to take the same bytes several times; and with string moves at hand, which fetch
+    // no line, the stores of a fold bring lines as soon.
+    const bool other_cache = targets.size() == 1 && bytes.size() >= least_watched_bytes && stores_are_slow() &&
+                             !(make && has_quick_string_moves());
+    const bool in_one_pass = make && !past_caches && !other_cache && !targets[0].attached;
+    for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
+        const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));
+        if (make) make(begin, part.size(), in_one_pass ? targets[0].place + begin : nullptr);
+        for (std::size_t i = in_one_pass ? 1 : 0; i < peers.size(); ++i) {
+            const auto [place, attached] = targets[i];
+            if (attached) {
+                if (!write_attached(peer_at(peers[i]).process_id, place + begin, part)) return false;
+            } else if (past_caches) {
+                copy_past_caches(place + begin, part);
+            } else if (other_cache) {
+                copy_to_other_cache(place + begin, part);
+            } else {
+                copy_bytes(place + begin, part);
+            }
+        }
+    }
+    Endpoint::Line message{};
+    message.tag = tag;
+    message.num_bytes = static_cast<std::uint32_t>(bytes.size());
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+        const Peer &to = peer_at(peers[i]);
+        const auto [place, attached] = targets[i];
+        message.elsewhere.address = place;
+        message.tier = attached ? Endpoint::Tier::attached_put : Endpoint::Tier::address;
+        if (!attached && !to.shares_process) {
+            message.tier = Endpoint::Tier::put;
+            message.elsewhere.offset = static_cast<std::uint64_t>(place - to.mapping->base());
+        }
+        post(peers[i], message);
+    }
+    ring_early(message.num_bytes);
+    return true;
+}
+
+bool ShmTransport::may_grant(int peer, std::uint64_t num_posted) const {
+    return peer_at(peer).its_board->call.load(std::memory_order_acquire) != num_posted + 1;
+}
+
+bool ShmTransport::pays_to_attach(Bytes bytes, std::size_t least_in_huge_pages, std::size_t least_bytes) {
+    const bool is_long = bytes.size() >= least_bytes;
+    if ((!is_long && bytes.size() < least_in_huge_pages) || could_lend(bytes)) return is_long;
+    switch (context_.page_map().of(bytes)) {
+    case Pages::huge: return true;
+    // To look up one of 4 KiB takes as long as to copy it twice.
+    case Pages::small: return is_long && !has_quick_string_moves();
+    case Pages::unknown: break;
+    }
+    return is_long;
+}
+
+bool ShmTransport::lend(std::span<const int> peers, Bytes bytes, std::uint32_t tag) {
+    if (!has_room(peers)) return false;
+    Endpoint::Line message{};
+    message.tag = tag;
+    message.num_bytes = static_cast<std::uint32_t>(bytes.size());
+    const Mapping &arena = *context_.arena().mapping();
+    if (arena.contains(bytes.data(), bytes.size())) {
+        message.tier = Endpoint::Tier::arena;
+        message.elsewhere.offset = static_cast<std::uint64_t>(bytes.data() - arena.base());
+    } else {
+        message.tier = Endpoint::Tier::attach;
+        message.elsewhere.address = bytes.data();
+    }
+    for (int peer : peers) post(peer, message);
+    ring_early(message.num_bytes);
+    return true;
+}
+
+std::uint64_t ShmTransport::offer(int peer, std::span<std::byte> memory) {
+    Peer &to = peer_at(peer);
+    const Mapping &arena = *context_.arena().mapping();
+    std::uint64_t word = reinterpret_cast<std::uintptr_t>(memory.data());
+    if (!to.shares_process && arena.contains(memory.data(), memory.size())) {
+        word = static_cast<std::uint64_t>(memory.data() - arena.base());
+    } else if (!to.shares_process) {
+        if (!attaches(peer) || !attaches(rank_)) return 0;
+        word |= attached_offer;
+    }
+    if (word == 0) return 0; // what begins the arena: to the peer this says that nothing is offered
+    to.attachable.emplace_back(memory);
+    return word;
+}
+
+void ShmTransport::take_back(int peer, const std::byte *memory) {
+    auto &offers = peer_at(peer).attachable;
+    const auto offer = std::ranges::find(offers, memory, &Bytes::data);
+    if (offer != offers.end()) offers.erase(offer);
+}
+
+std::optional<Target> ShmTransport::offered(int peer, std::uint64_t word, std::uint64_t num_bytes) {
+    const Peer &from = peer_at(peer);
+    const auto address = [](std::uint64_t number) { return reinterpret_cast<std::byte *>(number); };
+    if (from.shares_process) return Target{.place = address(word)};
+    if ((word & attached_offer) != 0) {
+        if (!attaches(rank_)) return {};
+        return Target{.place = address(word & ~attached_offer), .attached = true};
+    }
+    const std::uint64_t limit = from.mapping->num_bytes();
+    if (word > limit || num_bytes > limit - word) return {};
+    return Target{.place = from.mapping->base() + word};
+}
+
+bool ShmTransport::fetch(int peer, const Target &source, std::span<std::byte> destination) {
+    if (source.attached) return read_attached(peer_at(peer).process_id, source.place, destination);
+    copy_bytes(destination.data(), Bytes(source.place, destination.size()));
+    return true;
+}
+
+} // namespace hocket

@@ -1,0 +1,196 @@
+// The contract between the executor and whatever carries bytes. hocket.testing.check_transport holds every
+// implementation to it.
+#pragma once
+
+#include "base/types.h"
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <span>
+
+namespace hocket {
+
+/// The next readable bytes of a channel, wherever they lie. Empty: nothing yet. May end inside an element.
+struct View {
+    Bytes bytes;
+    std::uint32_t tag = 0;      // that the publisher gave these bytes
+    std::size_t num_coming = 0; // bytes that the publisher is about to add to them, whether these are released or not
+    bool attached = false;      // `bytes` are the peer's addresses, for copy() only
+    Bytes behind{};             // what comes after them, if that is known: it may be read and released with them
+};
+
+/// Of private memory, copied at a time by the system, which has to look up its pages.
+inline constexpr std::size_t attached_bytes = std::size_t{1} << 20;
+/// In one message, whose length is counted in words of few bits.
+inline constexpr std::size_t most_lent_bytes = std::size_t{1} << 28;
+
+struct Published {
+    std::size_t num_bytes = 0; // taken, a prefix of what was offered; 0: no credit now
+    bool lent = false;         // the source is still being read: it is drained when `released` has passed `posted`
+};
+
+/// Memory of a peer, where it can be written.
+struct Target {
+    std::byte *place = nullptr;
+    bool attached = false; // `place` is the peer's address, for put() only
+};
+
+/// A place where a peer may write what it would else send: the chunk of message `order` of step `step`.
+struct Window {
+    std::int32_t step = 0, order = 0;
+    /// The message that has to be folded by the peer before, piece by piece, as it may be lent from this very place.
+    /// -1: there is none.
+    std::int32_t after_step = -1, after_order = 0;
+    Target target;
+    std::uint64_t num_bytes = 0;
+};
+
+/// Ordered byte streams from this rank to each peer and back: one per communicator, used by one thread at a time.
+///
+/// What several peers shall read is published once. A channel has room for at least one byte whatever the other
+/// channels do, and only a peer that does not release holds it up. Nothing here blocks.
+class Transport {
+  public:
+    virtual ~Transport() = default;
+
+    /// Offers `bytes` to all `peers` after all that was published to them before. `may_lend`: readers may be shown the
+    /// source itself; otherwise it may be overwritten as soon as this returns. Never called with empty bytes.
+    virtual Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) = 0;
+
+    /// Whether up to `piece_bytes` are taken as a whole or not at all, and, if not all of them at once, shown in parts
+    /// that anything fits into and the rest of which is coming.
+    virtual bool keeps_pieces_whole() const { return false; }
+    /// Whether readers could be shown `bytes` of this rank's memory themselves.
+    virtual bool could_lend(Bytes /*bytes*/) const { return true; }
+
+    /// Whether `peer` has all the slots that go to and fro between it and this rank, as many as there may be, and has
+    /// yet to read something: who would send so many bytes, and expects more from it, had better wait for one of them.
+    virtual bool awaits_handed(int /*peer*/, std::size_t /*num_bytes*/) const { return false; }
+
+    /// The same with up to `max_head_bytes` more in front, which are copied. Up to `piece_bytes` are taken as a whole,
+    /// with those in front, or not at all.
+    virtual std::size_t max_head_bytes() const { return 0; }
+    virtual Published publish_behind(Bytes /*head*/, int /*peer*/, Bytes /*bytes*/, std::uint32_t /*tag*/,
+                                     bool /*may_lend*/) {
+        return {};
+    }
+
+    /// A hint: this rank is about to publish so many bytes to `peer`, and nothing before them.
+    virtual void prepare(int /*peer*/, std::size_t /*num_bytes*/) {}
+
+    /// Whether readers sooner have a copy than a loan of so many bytes of a call, or message, in which this rank works
+    /// on `footprint` bytes in all.
+    virtual bool copies_faster(std::size_t /*num_bytes*/, std::size_t /*footprint*/) { return false; }
+    /// Whether it is known that stores into what lies in another core's cache are slow just now, as loads of it are.
+    virtual bool stores_are_slow() const { return false; }
+    /// Whether stores are slow because cores share no cache, which slows down the kernel's copies, too.
+    virtual bool shares_no_cache() const { return false; }
+
+    /// Whether what peers show comes from where this core shares no cache, while its own holds all `footprint` bytes of
+    /// a call or message.
+    virtual bool takes_from_other_caches(std::size_t /*footprint*/) const { return false; }
+    /// Whether each core's own cache holds all `footprint` bytes, and the other core has to take what it loads or
+    /// stores from there line by line: with all but string moves, where those are quick.
+    virtual bool is_held_by_cores(std::size_t /*footprint*/) const { return false; }
+
+    /// How many messages have been posted to `peer`, and how many of them it has released: both only grow.
+    virtual std::uint64_t posted(int peer) const = 0;
+    virtual std::uint64_t released(int peer) const = 0;
+    /// The same for who waits for it while nobody copies but by loads and stores, and learns from that how long lines
+    /// take: what else is copied, by the kernel, makes them slow.
+    virtual std::uint64_t watch_released(int peer) { return released(peer); }
+
+    /// Valid until the next release on this channel. Called again before that, it may show more.
+    virtual View view(int peer) = 0;
+
+    /// A quick look, for who waits: false only where view() is empty.
+    virtual bool may_show(int /*peer*/) const { return true; }
+
+    /// Copies the first `num_bytes` of the view. False: the peer is gone, which others will tell of.
+    virtual bool copy(int peer, std::byte *destination, std::size_t num_bytes) {
+        std::memcpy(destination, view(peer).bytes.data(), num_bytes);
+        return true;
+    }
+
+    /// Gives back the first `num_bytes` of the view, with what is behind it.
+    virtual void release(int peer, std::size_t num_bytes) = 0;
+
+    /// A number for one peer, 0 at first, which that sees whatever the channels hold.
+    virtual void tell(int /*peer*/, std::uint64_t /*number*/) {}
+    /// What `peer` has told this rank last, before whatever this rank has seen of it.
+    virtual std::uint64_t told(int /*peer*/) const { return 0; }
+
+    /// Wakes peers that sleep until something is posted or released. Comes after each round of that, and before this
+    /// rank sleeps or returns.
+    virtual void ring() {}
+
+    /// How long it takes until view() shows what it hid at `since`, as it is still on its way, unless a peer rings
+    /// before; the longest time where nothing is. Who waits so long sleeps.
+    virtual std::chrono::nanoseconds until_arrival(std::chrono::steady_clock::time_point /*since*/) {
+        return std::chrono::nanoseconds::max();
+    }
+
+    /// Whether view() hides what `peer` has sent, as it is still on its way: it will come, whatever becomes of the
+    /// peer.
+    virtual bool is_coming(int /*peer*/) { return false; }
+
+    // Puts: only a hint, which a transport may leave without effect. Whoever grants has released all messages of
+    // earlier calls, and by their number the two know which call is meant.
+
+    /// Lets `peer` write into these places of this rank, in the call that `tag` stands for, until revoke(). Private
+    /// ones `attached` only: then both sides may be to move a part of each message. `tells`: even of none.
+    virtual void grant(int, std::uint32_t, std::span<const Window>, bool /*attached*/, bool /*tells*/) {}
+    /// All messages of the call have come: nobody writes any more where it was let.
+    virtual void revoke() {}
+    /// What `peer` has granted for this call, before which `num_posted` messages were posted to it; valid until its
+    /// last message of this call is posted. Empty: nothing, or nothing yet.
+    virtual std::span<const Window> granted(int, std::uint32_t, std::uint64_t) { return {}; }
+    /// Whether `peer` has yet to say what it grants for this call, if it is one that says so in any case.
+    virtual bool may_grant(int /*peer*/, std::uint64_t /*num_posted*/) const { return false; }
+    /// Makes the bytes [begin, begin + num_bytes) of what is sent, and where `also` is given writes them there, too.
+    using Making = std::function<void(std::size_t begin, std::size_t num_bytes, std::byte *also)>;
+    /// Writes `bytes` to one place of each peer, inside a window that it has granted, and posts that: its view will
+    /// show the place itself. `past_caches`: nobody reads them soon. Where they have still to be made, that is done
+    /// part by part, each of which is written while it is hot. False: no credit now, or it was withdrawn; nothing was
+    /// made.
+    virtual bool put(std::span<const int> /*peers*/, std::span<const Target>, Bytes, std::uint32_t /*tag*/,
+                     bool /*past_caches*/, const Making & /*make*/ = {}) {
+        return false;
+    }
+    /// Publishes `bytes`, at most `piece_bytes`, that have still to be made, and could not be lent: each part is made
+    /// as it is written for its readers. False: no credit now, or it is quicker to make them first; nothing was made.
+    virtual bool publish_made(std::span<const int> /*peers*/, Bytes, std::uint32_t /*tag*/, const Making &) {
+        return false;
+    }
+    /// Whether ranks share cores. Then both ends of a copy had better not work on it at a time, each waiting for the
+    /// other every now and then, as third ones want the cores meanwhile.
+    virtual bool shares_cores() const { return false; }
+    /// Whether `peer` can reach private memory of this rank, and this rank that of the peer.
+    virtual bool can_attach(int /*peer*/) const { return false; }
+    /// Whether a chunk or message of this rank had better be attached, as far as its pages tell, than staged: in huge
+    /// ones from `least_in_huge_pages` bytes on, else from `least_bytes` on, if at all. Registered memory is lent or
+    /// put instead, of `least_bytes` and more.
+    virtual bool pays_to_attach(Bytes bytes, std::size_t /*least_in_huge_pages*/, std::size_t least_bytes) {
+        return bytes.size() >= least_bytes;
+    }
+    /// Lends `bytes` to `peers`, which only copy them, and have granted an attached window for them or can attach:
+    /// their views may be attached. False: no credit now.
+    virtual bool lend(std::span<const int> /*peers*/, Bytes, std::uint32_t /*tag*/) { return false; }
+
+    // The same for one message, whose ends tell each other of it.
+
+    /// What `peer` needs to know to write into `memory`, or to read it, until take_back(); 0: it may not.
+    virtual std::uint64_t offer(int /*peer*/, std::span<std::byte> /*memory*/) { return 0; }
+    virtual void take_back(int /*peer*/, const std::byte * /*memory*/) {}
+    /// What `peer` has offered by this word; nothing where that cannot be.
+    virtual std::optional<Target> offered(int /*peer*/, std::uint64_t /*word*/, std::uint64_t /*num_bytes*/) {
+        return {};
+    }
+    /// Reads what `peer` has offered. False: the peer is gone, which others will tell of.
+    virtual bool fetch(int /*peer*/, const Target & /*source*/, std::span<std::byte> /*destination*/) { return false; }
+};
+
+} // namespace hocket
