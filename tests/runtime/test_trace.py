@@ -470,6 +470,14 @@ def test_a_trace_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
     assert ended.returncode != 0 and "nowhere" in ended.stderr and "HOCKET_TRACE asks for" in ended.stderr
 
 
+def test_what_writes_a_trace_is_loaded_when_the_trace_begins(tmp_path: Path) -> None:
+    """The first rank that stops would hold up other ranks of its process, which are still traced."""
+    program = "import sys, hocket; hocket.trace(sys.argv[1]).start(); print(*sys.modules)"
+    command = [sys.executable, "-c", program, str(tmp_path / "out.json")]
+    loaded = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    assert "hocket.runtime.traces.trace_events" in loaded
+
+
 def test_the_name_of_a_span_is_a_text() -> None:
     with pytest.raises(TypeError, match="span: expected its name in traces as text, found 3"):
         hocket.span(3)
