@@ -128,7 +128,7 @@ void bind_streams(nb::module_ &m) {
             },
             "function"_a, "arguments"_a, "code"_a, "line"_a)
         .def("record", &Stream::record, "timed"_a, "event"_a)
-        .def("wait", &Stream::wait, "mark"_a)
+        .def("wait", &Stream::wait, "mark"_a, "name"_a, "event"_a)
         .def("is_idle", &Stream::is_idle)
         .def("take_exception", [](Stream &self) { return exception_of(self.take_failure()); });
 

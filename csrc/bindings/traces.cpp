@@ -81,14 +81,7 @@ void bind_traces(nb::module_ &module) {
         .def(
             "wait",
             [](Recorder &self, std::string_view name, std::uint64_t begin, std::uint64_t event) {
-                if (!self.is_on()) return;
-                self.add({.what = Record::What::wait,
-                          .flags = Record::of_stream,
-                          .lane = self.lane_of_this_thread(),
-                          .name = self.name(name),
-                          .begin = begin,
-                          .end = ticks(),
-                          .sequence = event});
+                if (self.is_on()) self.wait(self.lane_of_this_thread(), self.name(name), begin, event);
             },
             "name"_a, "begin"_a, "event"_a, "Records that this thread has waited for an event or, with 0, a stream.")
         .def(

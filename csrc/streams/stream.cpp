@@ -26,7 +26,8 @@ struct Stream::Item {
     std::unique_ptr<Task> task = nullptr;
     std::shared_ptr<Mark> awaited = nullptr, recorded = nullptr;
     bool timed = false;      // of the recorded one
-    std::uint64_t event = 0; // whose mark that is
+    std::uint64_t event = 0; // whose mark that is, or the awaited one
+    std::string name{};      // of the awaited one, in traces
 };
 
 struct Stream::State {
@@ -170,9 +171,10 @@ std::shared_ptr<Mark> Stream::record(bool timed, std::uint64_t event) {
     return mark;
 }
 
-void Stream::wait(std::shared_ptr<Mark> mark) {
+void Stream::wait(std::shared_ptr<Mark> mark, std::string name, std::uint64_t event) {
     check_here();
-    if (!mark->is_passed() || mark->failure()) enqueue({.awaited = std::move(mark)});
+    if (mark->is_passed() && !mark->failure()) return;
+    enqueue({.awaited = std::move(mark), .event = event, .name = std::move(name)});
 }
 
 bool Stream::is_idle() const {
@@ -197,12 +199,13 @@ void Stream::State::execute(const Item &item) {
         Recording(State &its_state, const Item &its_item) : state(its_state), item(its_item) {
             if (!state.is_traced()) return;
             state.recorder->enter_lane(state.own_lane());
-            name = state.recorder->name(item.awaited ? "what comes before" : item.task->name());
+            name = state.recorder->name(item.awaited ? item.name : item.task->name());
             begin = ticks();
         }
         ~Recording() {
-            const auto what = item.awaited ? Record::What::wait : Record::What::span;
-            if (begin != 0) state.recorder->span(*state.lane, name, begin, ticks(), what);
+            if (begin == 0) return;
+            if (item.awaited) state.recorder->wait(*state.lane, name, begin, item.event);
+            else state.recorder->span(*state.lane, name, begin, ticks());
         }
     };
     const Recording recording(*this, item);

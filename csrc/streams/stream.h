@@ -41,8 +41,9 @@ class Stream {
     void submit(std::unique_ptr<Task> task);
     /// A mark behind all that was submitted so far; of the event with this number in traces, or of none.
     std::shared_ptr<Mark> record(bool timed = false, std::uint64_t event = 0);
-    /// What is submitted from here on comes after the mark.
-    void wait(std::shared_ptr<Mark> mark);
+    /// What is submitted from here on comes after the mark, which traces call by this name, and by the number of the
+    /// event whose mark it is, if it is one.
+    void wait(std::shared_ptr<Mark> mark, std::string name = "mark", std::uint64_t event = 0);
     /// Whether all that was submitted is done.
     bool is_idle() const;
     /// Of a stream that has failed, else null. From here on its tasks are run again.

@@ -111,10 +111,19 @@ class Recorder {
                  .end = now,
                  .sequence = event});
     }
-    /// A span, or a wait of a stream.
-    void span(std::uint32_t lane, std::uint32_t name, std::uint64_t begin, std::uint64_t end,
-              Record::What what = Record::What::span) {
-        if (is_on()) add({.what = what, .lane = lane, .name = name, .begin = begin, .end = end});
+    void span(std::uint32_t lane, std::uint32_t name, std::uint64_t begin, std::uint64_t end) {
+        if (is_on()) add({.what = Record::What::span, .lane = lane, .name = name, .begin = begin, .end = end});
+    }
+    /// A wait until now: of a stream; or of a thread, for a stream or an event.
+    void wait(std::uint32_t lane, std::uint32_t name, std::uint64_t begin, std::uint64_t event) {
+        if (is_on())
+            add({.what = Record::What::wait,
+                 .flags = Record::of_stream,
+                 .lane = lane,
+                 .name = name,
+                 .begin = begin,
+                 .end = ticks(),
+                 .sequence = event});
     }
 
   private:

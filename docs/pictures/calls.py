@@ -28,14 +28,17 @@ had. If the call has `out=`, it writes the result there; without it, `all_reduce
 With `async_op=True` a call returns a `Work` at once.
 """
 COUNTS = [3, 0, 2, 1]
-SAME = "every rank: x of one size"
+SAME = "every rank: x of one size and type"
 FAMILIES: dict[str, dict[str, tuple[str, str]]] = {  # call -> the line that runs, and who needs what
     "Collectives": {
-        "all_reduce": ("comm.all_reduce(np.ones(6))", SAME),
+        "all_reduce": ("comm.all_reduce(np.ones(6))", f"{SAME}, and the op"),
         "all_gather": ("comm.all_gather(np.ones((2, 3)))", SAME),
-        "reduce_scatter": ("comm.reduce_scatter(np.ones((8, 3)))", SAME),
-        "broadcast": ("comm.broadcast(np.ones(6))", "root: the data; others: an array of its size; all: the root"),
-        "reduce": ("comm.reduce(np.ones(6))", f"{SAME}, and the root"),
+        "reduce_scatter": ("comm.reduce_scatter(np.ones((8, 3)))", f"{SAME}, and the op"),
+        "broadcast": (
+            "comm.broadcast(np.ones(6))",
+            "root: the data; others: an array of its size and type; all: the root",
+        ),
+        "reduce": ("comm.reduce(np.ones(6))", f"{SAME}, the op, and the root"),
         "gather": ("comm.gather(np.ones((2, 3)))", f"{SAME}, and the root"),
         "scatter": ("comm.scatter(np.ones((8, 3)) if r == 0 else None)", "root: x; others: only the root"),
         "all_to_all": ("comm.all_to_all(np.ones((8, 3)))", SAME),
@@ -53,7 +56,7 @@ FAMILIES: dict[str, dict[str, tuple[str, str]]] = {  # call -> the line that run
         ),
         "reduce_scatter_v": (
             "comm.reduce_scatter_v(np.ones((6, 3)), c)",
-            "every rank: x of one size, and the rows of all",
+            f"{SAME}, the op, and the rows of all",
         ),
         "all_to_all_v": (
             "comm.all_to_all_v(np.ones((n * r, 3)), [r] * n, [0, 1, 2, 3])",
@@ -105,7 +108,7 @@ def page() -> str:
             text += f"|{'|'.join(cells)}|\n"
         text += "\n```python\n" + "".join(signature(name) for name in calls) + "```\n"
     text += "\n## The end\n\n|call|what it does|\n|---|---|\n"
-    return text + "".join(f"|`comm.{name}`|{summary(name)}|\n" for name in WITHOUT_LINE)
+    return text + "".join(f"|`{signature(name).strip()}`|{summary(name)}|\n" for name in WITHOUT_LINE)
 
 
 def run(lines: list[str]) -> list[tuple[str, str]]:

@@ -37,7 +37,7 @@ def trace(tmp_path: Path) -> Path:
         event(0, HOST, 0, 100, "forward", "compute"),
         event(0, HOST, 10, 40, "inner", "compute"),
         event(0, HOST, 20, 21, "launch all_reduce", "launch"),
-        event(0, HOST, 100, 140, "wait all_reduce", "wait"),
+        event(0, HOST, 100, 140, "wait for all_reduce", "wait"),
         collective(0, 20, 140, 1),
         collective(0, 150, 160, 2),
         *arrow(1, (0, HOST, 20), (0, COLLECTIVES, 20)),

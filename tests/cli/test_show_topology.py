@@ -1,13 +1,17 @@
 """hocket show topology: the kinds there are, and one network as a table, a matrix and JSON."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
+from xml.etree.ElementTree import Element, fromstring
 
 import pytest
 
 from hocket.cli import main
 from hocket.network import KINDS
 from tests.cli.printed import text_of
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -28,6 +32,26 @@ def test_json_has_nodes_links_and_the_matrix(capsys: pytest.CaptureFixture[str])
     assert facts["nodes"] == {"rank": 2, "switch": 1}
     assert facts["links"] == [{"class": "nic", "bytes_per_second": 25e9, "seconds": 1e-6, "number": 4}]
     assert facts["ways"] == [["X", "NET2"], ["NET2", "X"]]
+
+
+def picture_of(capsys: pytest.CaptureFixture[str], network: str) -> Element:
+    return fromstring(show(capsys, network, "--svg", "-"))
+
+
+def test_a_picture_says_what_a_line_and_its_colour_mean(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    texts = [one.text for one in picture_of(capsys, "dgx-h100:1").iter(f"{SVG}text")]
+    assert "8 ranks, 23 nodes, 58 links, one in each direction of a line" in texts
+    assert {"nvswitch: 371 GB/s, 0.150 us", "pcie: 55 GB/s, 0.150 us"} <= {*texts}
+    file = tmp_path / "uneven.yaml"
+    link = "{between: [%s, s], class: nic, bandwidth: %d GB/s, latency: 1 us}"
+    file.write_text(f"nodes: {{gpu: [a, b], switch: [s]}}\nlinks: [{link % ('a', 10)}, {link % ('b', 20)}]\n")
+    texts = [one.text for one in picture_of(capsys, str(file)).iter(f"{SVG}text")]
+    assert not any("GB/s" in str(text) for text in texts)  # one class, but several costs
+
+
+def test_hosts_of_a_fat_tree_are_near_each_other_whatever_is_above_them(capsys: pytest.CaptureFixture[str]) -> None:
+    hosts = [float(one.get("cx", "")) for one in picture_of(capsys, "fat-tree:8").iter(f"{SVG}circle")]
+    assert {right - left for left, right in pairwise(hosts)} == {76}
 
 
 def test_a_large_network_has_no_matrix(capsys: pytest.CaptureFixture[str]) -> None:

@@ -229,7 +229,7 @@ def test_pictures_of_a_sweep(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     )
     assert found["pictures"] == [f"{stem}-{name}.svg" for name in ("time", "busbw", "best", "heat")]
     time, _, best, heat = (Path(file).read_text() for file in found["pictures"])
-    assert "lower bound" in time and "switch:4, 4 ranks" in time and "64 KiB" in time
+    assert "lower bound" in time and "all_reduce on switch:4, 4 ranks" in time and "64 KiB" in time
     assert (
         "fastest" in best
         and "ring:N" in best

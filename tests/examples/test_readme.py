@@ -55,6 +55,14 @@ def test_its_algorithm_is_proved_and_runs(tmp_path: Path) -> None:
     assert printed.splitlines() == ["[1. 1. 1. 1. 1. 1.]"] * 3
 
 
+def test_the_picture_of_the_cluster_is_what_its_command_draws(tmp_path: Path) -> None:
+    drawn = re.search(r"`hocket (simulate [^`]* --plot )docs/pictures/cluster`", README)
+    assert drawn is not None
+    hocket(*drawn[1].split(), str(tmp_path / "cluster"))
+    stored = ROOT / "docs" / "pictures" / "cluster-heat.svg"
+    assert (tmp_path / "cluster-heat.svg").read_text() == stored.read_text(), "run `make docs-pictures`"
+
+
 def test_the_picture_of_the_guide_is_what_the_command_prints() -> None:
     shown = re.search(r"^\$ hocket (show mesh .*)\n(mesh .*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
     assert shown is not None

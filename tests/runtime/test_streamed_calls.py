@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ import hocket
 from hocket.errors import CommunicationError, PeerAborted
 from hocket.runtime import run_ranks
 from hocket.runtime.communicator import calls
-
-PATIENCE_SECONDS = 60.0
+from hocket.runtime.traces import trace_file
+from tests.waiting import PATIENCE_SECONDS
 
 
 def in_threads(size: int, function: Callable[[hocket.Communicator], Any]) -> list[Any]:
@@ -52,6 +53,33 @@ def test_a_call_comes_after_what_is_in_the_current_stream() -> None:
         assert work.wait() is x and (x == 6).all()
 
     in_threads(3, main)
+
+
+def test_a_trace_says_for_what_a_stream_waits(tmp_path: Path) -> None:
+    file, gate = tmp_path / "out.json", Gate()
+
+    def main(comm: hocket.Communicator) -> None:
+        stream, x = hocket.Stream("compute"), np.ones(10)
+        if comm.rank == 1:
+            gate.wait()  # until the stream of rank 0 has been told to wait
+            comm.all_reduce(x)
+            comm.send(x, 0)
+            return
+        with hocket.trace(file):
+            works = [comm.all_reduce(x, async_op=True), comm.irecv(np.empty(10), 1)]
+            with hocket.stream(stream):
+                for work in works:
+                    work.wait()
+            gate.open()
+            stream.synchronize()
+
+    in_threads(2, main)
+    events = trace_file.read(file).events
+    [lane] = [one["tid"] for one in events if one["ph"] == "M" and one["args"].get("name") == "compute"]
+    waits = [one["name"] for one in events if one["ph"] == "X" and one["tid"] == lane]
+    assert waits == ["wait for all_reduce", "wait for irecv"]
+    told = [one["name"] for one in events if one["ph"] == "i"]
+    assert told == ["wait for all_reduce on compute", "wait for irecv on compute"]
 
 
 def test_without_the_launch_s_mark_a_call_reads_what_is_not_written_yet(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,7 @@ def test_an_arrow_leads_from_each_launch_to_its_execution(tmp_path: Path) -> Non
     trace = traced(tmp_path, main, 2)
     for rank in range(2):
         assert [one["name"] for one in slices(trace, "launch", rank)][:3] == ["launch all_reduce"] * 3
-        waits = [one["args"]["sequence"] for one in slices(trace, "wait", rank) if one["name"] == "wait all_reduce"]
+        waits = [one["args"]["sequence"] for one in slices(trace, "wait", rank) if one["name"] == "wait for all_reduce"]
         assert waits == [1, 2, 3]
         executed = {one["args"]["sequence"]: one for one in slices(trace, "communication", rank)}
         found = {}
@@ -152,7 +152,7 @@ def test_messages_are_joined_across_ranks(tmp_path: Path) -> None:
         ]
     )
     assert [one["name"] for one in slices(trace, "blocking", 0)] == ["send", "sendrecv"]
-    assert [one["name"] for one in slices(trace, "wait", 1)] == ["wait irecv"]
+    assert [one["name"] for one in slices(trace, "wait", 1)] == ["wait for irecv"]
     lanes = defaultdict(list)
     for one in slices(trace, "communication", 0):
         lanes[one["tid"]].append((one["ts"], one["ts"] + one["dur"]))
@@ -219,8 +219,8 @@ def test_streams_have_lanes(tmp_path: Path) -> None:
         [inside] = [one for one in slices(trace, "compute") if one["name"] == "inside" and one["tid"] == item["tid"]]
         assert item["ts"] <= inside["ts"] and inside["ts"] + inside["dur"] <= item["ts"] + item["dur"]
     waits = {(lane_of(trace, one), one["name"]) for one in slices(trace, "wait")}
-    assert {("host", "wait event"), ("host", "wait compute")} <= waits
-    assert waits <= {("host", "wait event"), ("host", "wait compute"), ("copy", "wait what comes before")}
+    assert {("host", "wait for event"), ("host", "wait for compute")} <= waits
+    assert waits <= {("host", "wait for event"), ("host", "wait for compute"), ("copy", "wait for event")}
 
 
 def test_what_is_done_to_an_event_is_a_moment_of_the_thread_and_its_end_one_of_the_stream(tmp_path: Path) -> None:
@@ -256,11 +256,11 @@ def test_what_is_done_to_an_event_is_a_moment_of_the_thread_and_its_end_one_of_t
         ],
         ("compute", True): ["event reached", "event reached"],
     }
-    [waited] = [one for one in slices(trace, "wait") if one["name"] == "wait event"]
-    assert waited["args"] == {"event": number}
+    waits = {lane_of(trace, one): one for one in slices(trace, "wait") if one["name"] == "wait for event"}
+    assert waits.keys() == {"host", "copy"} and all(one["args"] == {"event": number} for one in waits.values())
     [item] = slices(trace, "compute")
     reached = [one["ts"] for one in moments if one["name"] == "event reached"]
-    assert item["ts"] + item["dur"] <= reached[0] <= waited["ts"] + waited["dur"] <= reached[1]
+    assert item["ts"] + item["dur"] <= reached[0] <= waits["host"]["ts"] + waits["host"]["dur"] <= reached[1]
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
@@ -271,7 +271,7 @@ def test_what_a_stream_calls_is_traced_as_its_rank(tmp_path: Path, kind: str) ->
     for rank in range(2):
         [item] = [one for one in slices(trace, "compute", rank) if one["name"] == "_submitted"]
         [inside] = [one for one in slices(trace, "compute", rank) if one["name"] == f"inside of {rank}"]
-        [waited] = [one for one in slices(trace, "wait", rank) if one["name"] == "wait event"]
+        [waited] = [one for one in slices(trace, "wait", rank) if one["name"] == "wait for event"]
         for one in (item, inside, waited):
             assert lane_of(trace, one) == "compute"
 
@@ -468,6 +468,14 @@ def test_a_trace_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
     variables = os.environ | {"HOCKET_TRACE": str(tmp_path / "nowhere" / "out.json")}
     ended = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, check=False)
     assert ended.returncode != 0 and "nowhere" in ended.stderr and "HOCKET_TRACE asks for" in ended.stderr
+
+
+def test_what_writes_a_trace_is_loaded_when_the_trace_begins(tmp_path: Path) -> None:
+    """The first rank that stops would hold up other ranks of its process, which are still traced."""
+    program = "import sys, hocket; hocket.trace(sys.argv[1]).start(); print(*sys.modules)"
+    command = [sys.executable, "-c", program, str(tmp_path / "out.json")]
+    loaded = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    assert "hocket.runtime.traces.trace_events" in loaded
 
 
 def test_the_name_of_a_span_is_a_text() -> None:

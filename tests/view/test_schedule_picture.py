@@ -210,6 +210,36 @@ def test_arrows_keep_clear_of_each_other_and_of_ranks(num_ranks: int) -> None:
                 assert rank in (src, dst) or nearest > RADIUS
 
 
+def test_each_group_has_a_shade_and_each_step_says_whether_it_leaves_the_groups(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    picture = drawn(capsys, "hierarchical", "--collective", "all_reduce", "--groups", "2,1,2")
+    start, *steps = (*parts(picture, "start"), *parts(picture, "step"))
+    assert {"group 0", "group 1", "group 2"} <= set(texts(start))
+    where = [step.findall(f"{SVG}text")[1].text or "" for step in steps]
+    assert where[0] == where[-1] == "inside the groups" and where[1] == "between the groups"
+    group_of_rank = [0, 0, 1, 2, 2]
+    for step, words in zip(steps, where, strict=True):
+        ends = [re.findall(r"rank (\d+)", title) for title in titles(parts(step, "arrow"))]
+        inside = {group_of_rank[int(src)] == group_of_rank[int(dst)] for src, dst in ends}
+        assert inside == {"inside the groups": {True}, "between the groups": {False}}[words]
+    centres = [(float(one.get("cx", "")), float(one.get("cy", ""))) for one in start.iter(f"{SVG}circle")]
+    stops = [
+        [tuple(map(float, stop.split())) for stop in path.get("d", "")[1:].split(" L")]
+        for group in parts(start, "group")
+        for path in group.iter(f"{SVG}path")
+    ]
+    shaded = [sorted({centres.index((x, y)) for x, y in line}) for line in stops]
+    assert shaded == [[0, 1], [2], [3, 4]] and len(parts(picture, "group")) == 3 * (1 + len(steps))
+    mixed = drawn(capsys, "neighbor_exchange", "--collective", "all_gather", "-n", "4")
+    assert not parts(mixed, "group") and "inside the groups" not in texts(mixed)
+
+
+def test_few_ranks_are_drawn_as_wide_as_a_page_of_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (("ring", "-n", "4"), ("hierarchical", "--groups", "2,2"), ("ring", "-n", "1")):
+        assert float(drawn(capsys, *arguments).get("width", "")) <= 1000
+
+
 def test_a_grid_of_three_dims_is_several_grids() -> None:
     layout = on_grid((2, 2, 3), (30.0, 26.0))
     assert len({*layout.ranks}) == 12

@@ -44,7 +44,7 @@ class CudaStream(Stream):
     def _record(self, timing: bool, event: int = 0) -> Any:
         return CudaMark(self, timing)
 
-    def _await(self, mark: Any) -> None:
+    def _await(self, mark: Any, name: str, event: int) -> None:
         if isinstance(mark, CudaMark):
             self.cuda.wait_event(mark.event)
         else:

@@ -19,6 +19,7 @@ only the item that runs.
 import itertools
 import os
 import sys
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
@@ -41,6 +42,10 @@ class Marked:
     __slots__ = ()
     _mark: Any  # an object of the core; None if there is nothing to wait for
 
+    @abstractmethod
+    def _in_traces(self) -> tuple[str, int]:
+        """Returns what traces call it, and its number if it is an event, else 0."""
+
 
 class Event(Marked):
     """A point of a stream. `wait` and `synchronize` refer to the last record(); before the first they do nothing.
@@ -52,6 +57,9 @@ class Event(Marked):
 
     def __init__(self, timing: bool = True) -> None:
         self._mark, self._number, self._timing = None, next(_event_numbers), timing
+
+    def _in_traces(self) -> tuple[str, int]:
+        return "event", self._number
 
     def record(self, stream: "Stream | None" = None) -> None:
         """Marks the point after all items that are now in the stream; None means the current stream."""
@@ -87,7 +95,7 @@ class Event(Marked):
         if self._mark is None:
             return
         seconds = FOREVER_SECONDS if timeout is None else checked_seconds("timeout", timeout)
-        if not waited(partial(self._mark.wait, seconds), "event", self._number):
+        if not waited(partial(self._mark.wait, seconds), *self._in_traces()):
             raise CollectiveTimeout(
                 f"the stream did not reach the event within {timeout:g} s; synchronize it again",
                 missing=(),
@@ -159,11 +167,9 @@ class Stream:
             raise TypeError(f"wait: expected a hocket.Event or a Work, found a {type(what).__name__}")
         if what._mark is None:
             return
-        if isinstance(what, Event):
-            note_event("wait for event", what._number, self)
-        else:
-            note_event("wait for work", 0, self)
-        self._await(what._mark)
+        name, event = what._in_traces()
+        note_event(f"wait for {name}", event, self)
+        self._await(what._mark, name, event)
 
     def query(self) -> bool:
         """Returns whether all items are done, with or without an error."""
@@ -179,8 +185,8 @@ class Stream:
     def _record(self, timing: bool, event: int = 0) -> Any:
         return self._core.record(timing, event)
 
-    def _await(self, mark: Any) -> None:
-        self._core.wait(_of_core(mark))
+    def _await(self, mark: Any, name: str, event: int) -> None:
+        self._core.wait(_of_core(mark), name, event)
 
     def __repr__(self) -> str:
         return f"<hocket.Stream {self.name!r}>"

@@ -114,6 +114,9 @@ class Work(_core.WorkFields, Marked):
         """The tag of the message of a receive; None until it is received, and for other operations."""
         return None
 
+    def _in_traces(self) -> tuple[str, int]:
+        return self._what.partition(" ")[0], 0
+
     def _await_end(self, seconds: float) -> bool:
         return bool(self._communicator.wait(self._work, seconds))
 

@@ -77,6 +77,9 @@ class Trace:
             raise RuntimeError(f"this rank traces into {tracing.trace.file} already; stop that trace first")
         with self.file.open("ab"):  # a bad file raises now rather than at the end
             pass
+        from hocket.runtime.traces.trace_events import Events
+
+        self._events_of = Events  # loaded now: stop() would hold up ranks of this process that are still traced
         tracing.recorder.start(self._steps)
         tracing.num_traces += 1
         tracing.trace = self
@@ -89,14 +92,12 @@ class Trace:
         tracing = _tracing()
         if tracing.trace is not self:
             raise RuntimeError(f"the trace into {self.file} is not under way on this rank")
-        from hocket.runtime.traces.trace_events import Events
-
         tracing.trace = None
         _under_way.discard(self)
         for end in self.watched:
             end()
         records, lanes, names, ended_early = tracing.recorder.take()
-        events = Events(tracing.rank, records, lanes, names)
+        events = self._events_of(tracing.rank, records, lanes, names)
         said = {
             "rank": tracing.rank,
             "size": tracing.size,

@@ -143,11 +143,9 @@ class Events:
         name = self._names[record["name"]].partition(" by ")[0]
         if record["flags"] & _OF_STREAM:
             said = self._event(record)
-        elif self._lanes[record["lane"]][0] == _STREAM:
-            said = {}
         else:
             said = {"sequence": record["sequence"], "communicator": self._identity(record["launcher"])}
-        yield self._slice(record, record["lane"] * _LANES, f"wait {name}", "wait", said)
+        yield self._slice(record, record["lane"] * _LANES, f"wait for {name}", "wait", said)
 
     def _span(self, record: dict[str, Any]) -> Iterator[Event]:
         yield self._slice(record, record["lane"] * _LANES, self._names[record["name"]], "compute", {})

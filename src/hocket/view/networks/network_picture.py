@@ -7,7 +7,9 @@ from xml.etree.ElementTree import Element
 import numpy as np
 import numpy.typing as npt
 
+from hocket.view.networks.simulation_text import bandwidth
 from hocket.view.svg import add, document, number, pair, written
+from hocket.view.words import name_seconds
 
 if TYPE_CHECKING:
     from hocket.network import SimulationResult, Topology
@@ -31,34 +33,60 @@ def draw_network(topology: "Topology", result: "SimulationResult | None" = None,
     """
     points = _in_pixels(positions(topology), has_levels=_has_levels(topology))
     width, height = points.max(axis=0, initial=0.0) + _MARGIN
-    width = max(float(width) + _NAME - _MARGIN, 360.0)
+    costs = {name: _costs(topology, name) for name in dict.fromkeys(topology.link_class.tolist())}
+    legend = 16 + sum(map(_legend_width, costs.values())) if result is None else 0.0
+    width = max(float(width) + _NAME - _MARGIN, 360.0, legend)
     root = document(width, float(height) + _LEGEND, font_family="sans-serif", font_size=11)
     add(root, "rect", width="100%", height="100%", fill="white")
     name = f"{title} on {topology.name}" if title else topology.name
     add(root, "text", name, x=16.0, y=24.0, font_size=14, font_weight="bold", fill=_INK)
+    cables = _cables(topology)
     about = f"{topology.num_ranks} ranks, {topology.num_nodes} nodes, {topology.num_links} links"
+    if result is None and topology.num_links == 2 * len(cables):
+        about += ", one in each direction of a line"
     add(root, "text", about, x=16.0, y=42.0, fill=_GREY)
     if result is None:
-        _draw_cables(root, topology, points, float(height))
+        _draw_cables(root, topology, points, cables, costs, float(height))
     else:
         _draw_busy(root, topology, points, result, float(height))
     _draw_nodes(root, topology, points)
     return written(root)
 
 
-def _draw_cables(root: Element, topology: "Topology", points: Floats, below: float) -> None:
-    classes = list(dict.fromkeys(topology.link_class.tolist()))
-    colour = {name: _CLASSES[i % len(_CLASSES)] for i, name in enumerate(classes)}
+def _cables(topology: "Topology") -> list[int]:
+    """Returns one link of each cable."""
     ends = np.sort(np.stack((topology.link_source, topology.link_target), axis=1), axis=1)
-    _, first = np.unique(ends, axis=0, return_index=True)
-    ways = _curves(points, points[ends[:, 0]], points[ends[:, 1]])
-    for link in np.sort(first).tolist():
-        _line(root, ways[link], colour[str(topology.link_class[link])], 1.4)
+    cables: list[int] = np.sort(np.unique(ends, axis=0, return_index=True)[1]).tolist()
+    return cables
+
+
+def _draw_cables(
+    root: Element, topology: "Topology", points: Floats, cables: list[int], costs: dict[str, str], below: float
+) -> None:
+    """Draws each cable as one line, and a legend of their classes with `costs`."""
+    colour = {name: _CLASSES[i % len(_CLASSES)] for i, name in enumerate(costs)}
+    ends = np.sort(np.stack((topology.link_source, topology.link_target), axis=1), axis=1)[cables]
+    for link, way in zip(cables, _curves(points, points[ends[:, 0]], points[ends[:, 1]]), strict=True):
+        _line(root, way, colour[str(topology.link_class[link])], 1.4)
     x = 16.0
-    for name in classes:
+    for name, text in costs.items():
         add(root, "line", x1=x, y1=below + 12, x2=x + 22, y2=below + 12, stroke=colour[name], stroke_width=3)
-        add(root, "text", name, x=x + 28, y=below + 16, fill=_INK)
-        x += 44 + 7.0 * len(name)
+        add(root, "text", text, x=x + 28, y=below + 16, fill=_INK)
+        x += _legend_width(text)
+
+
+def _legend_width(text: str) -> float:
+    return 44 + 6.2 * len(text)
+
+
+def _costs(topology: "Topology", name: str) -> str:
+    """Returns a class of links with their bandwidth in one direction and latency, if all have the same."""
+    here = topology.link_class == name
+    costs = np.unique(np.stack((topology.bytes_per_second[here], topology.seconds[here]), axis=1), axis=0)
+    if len(costs) > 1:
+        return name
+    [(bytes_per_second, seconds)] = costs.tolist()
+    return f"{name}: {bandwidth(bytes_per_second)}, {name_seconds(seconds)}"
 
 
 def _draw_busy(root: Element, topology: "Topology", points: Floats, result: "SimulationResult", below: float) -> None:
@@ -123,17 +151,18 @@ def _in_pixels(points: Floats, *, has_levels: bool) -> Floats:
     """Returns the points from the upper left corner, y downwards."""
     points = np.stack((points[:, 0], -points[:, 1]), axis=1)
     points = points - points.min(axis=0, initial=np.inf)
-    scales = np.array([_scale(points[:, 0]), _scale(points[:, 1])])
+    rows = [points[points[:, 1] == height, 0] for height in np.unique(points[:, 1])] if has_levels else [points[:, 0]]
+    scales = np.array([_scale(points[:, 0], min(map(_step, rows))), _scale(points[:, 1], _step(points[:, 1]))])
     scales = np.array([scales[0], min(scales[1], _LEVEL / _step(points[:, 1]))]) if has_levels else scales.min()
     shifted: Floats = points * scales + np.array([_MARGIN, _MARGIN + _TOP])
     return shifted
 
 
-def _scale(along: Floats) -> float:
-    """Returns pixels per unit, so that near nodes are apart and the picture is not too wide."""
+def _scale(along: Floats, step: float) -> float:
+    """Returns pixels per unit, so that nodes with this step are apart and the picture is not too wide."""
     spread = float(along.max(initial=0.0))
     most = (_MOST_WIDE - 2 * _MARGIN) / spread if spread else np.inf
-    return min(_APART / _step(along), most)
+    return min(_APART / step, most)
 
 
 def _step(along: Floats) -> float:

@@ -61,7 +61,10 @@ def over(file: str, rows: Sequence[dict[str, Any]], abscissa: str, ordinate: str
     over_bytes = abscissa == "num_bytes"
 
     def panel_of(row: dict[str, Any]) -> str:
-        return f"{row['topology']}, {row['num_ranks']} ranks" if over_bytes else name_bytes(row["num_bytes"])
+        where = (
+            f"on {row['topology']}, {row['num_ranks']} ranks" if over_bytes else f"of {name_bytes(row['num_bytes'])}"
+        )
+        return f"{row['collective']} {where}"
 
     rows = [row for row in rows if row[ordinate]]  # logarithmic axes have no 0
     panels = list(dict.fromkeys(map(panel_of, rows)))
@@ -88,8 +91,9 @@ def over(file: str, rows: Sequence[dict[str, Any]], abscissa: str, ordinate: str
         axes.set_yscale("log")
         named = name_bytes if over_bytes else str
         axes.xaxis.set_major_formatter(lambda value, _, named=named: named(round(value)))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.9g}")
         axes.tick_params("x", rotation=45)
-        axes.set_title(panel)
+        axes.set_title(panel, fontsize=10)
         axes.set_xlabel("" if over_bytes else "ranks")
     for axes in grid[:, 0]:
         axes.set_ylabel("busbw in GB/s" if ordinate == "busbw" else "microseconds")

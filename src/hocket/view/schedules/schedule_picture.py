@@ -31,10 +31,12 @@ _DASHES = "7 4"
 _BAR_HEIGHT = 22.0
 _TITLE_HEIGHT = 26.0
 _PADDING, _GAP = 20.0, 14.0
-_MIN_WIDTH = 760.0
+_MIN_WIDTH, _MAX_WIDTH = 760.0, 1000.0  # documents shrink wider pictures
+_AROUND = 9.0  # pixels between the rim of a rank and that of its group
 _CHARACTER = 6.9  # an upper estimate of the width of a character of 13 pixels
 
 _INK, _QUIET, _FRAME, _TRACK, _PAPER, _WRONG = "#1b1f23", "#57606a", "#d0d7de", "#e8ebee", "#ffffff", "#cf222e"
+_SHADE = "#dceaf7"  # of a group
 
 _Sign = Callable[[Element, float, float], None]
 
@@ -52,8 +54,8 @@ class _Moved:
 def draw_schedule(schedule: "Schedule", facts: dict[str, Any], doc: str) -> str:
     """Returns the SVG of a schedule, ending in a newline; equal arguments give equal text.
 
-    `facts` are those of `hocket show --json`, `doc` is the algorithm's docstring. Ranks are on a circle, with gaps
-    between groups, or on a grid if the facts have dims. Raises ValueError above MAX_RANKS or MAX_STEPS.
+    `facts` are those of `hocket show --json`, `doc` is the algorithm's docstring. Ranks are on a circle, each group on
+    a shade, or on a grid if the facts have dims. Raises ValueError above MAX_RANKS or MAX_STEPS.
     """
     for noun, most, found in (("ranks", MAX_RANKS, schedule.num_ranks), ("steps", MAX_STEPS, schedule.num_steps)):
         if found > most:
@@ -75,15 +77,17 @@ class _Picture:
         self._bar = bar = (self._num_strips * self._strip, _BAR_HEIGHT + 4)
         grid = dims is not None and len(dims) > 1 and max(dims) < schedule.num_ranks
         self._layout: RankLayout = on_grid(dims, bar) if grid and dims else on_circle(schedule.num_ranks, bar, groups)
+        has_groups = groups is not None and len(groups) > 1 and not grid
+        self._group_of_rank = np.repeat(np.arange(len(groups)), groups).tolist() if groups and has_groups else []
         self._curves = Curves(self._layout)
         self._verbs: set[bool] = set()  # the values of _Moved.folded that occur
 
     def draw(self, facts: dict[str, Any], doc: str) -> str:
         """Returns the SVG; see the function `draw`."""
         num_panels = self._schedule.num_steps + 1
-        num_rows = math.ceil(num_panels / (4 if self._layout.width < 440 else 3))
-        per_row = math.ceil(num_panels / num_rows)
         across, down = self._layout.width + _GAP, self._layout.height + _TITLE_HEIGHT + _GAP
+        num_rows = math.ceil(num_panels / max(2, int((_MAX_WIDTH - 2 * _PADDING + _GAP) / across)))
+        per_row = math.ceil(num_panels / num_rows)
         width = max(_MIN_WIDTH, per_row * across - _GAP + 2 * _PADDING)
         left = (width - per_row * across + _GAP) / 2
         content = Element("g")
@@ -121,6 +125,10 @@ class _Picture:
         add(panel, "text", title, x=12, y=21, font_size=14, font_weight="bold")
         inner = add(panel, "g", transform=f"translate(0 {_TITLE_HEIGHT})")
         arrows = self._arrows(state)
+        if self._group_of_rank:
+            self._draw_groups(inner, are_named=state.step is None)
+            where = _where({self._group_of_rank[src] == self._group_of_rank[dst] for src, dst in arrows})
+            add(panel, "text", where, x=20 + 8.2 * len(title), y=21, font_size=13, fill=_QUIET)
         crowded = len(arrows) > 4 * self._schedule.num_ranks
         lines = [self._draw_arrow(inner, state, *ends, moved, crowded) for ends, moved in arrows.items()]
         for rank in range(self._schedule.num_ranks):
@@ -129,6 +137,29 @@ class _Picture:
             labels = Labels(layout, self._bar)
             for line, moved in zip(lines, arrows.values(), strict=True):
                 _draw_label(inner, labels, line, _label(moved))
+
+    def _draw_groups(self, panel: Element, *, are_named: bool) -> None:
+        """Draws a shade behind the ranks of each group; its name is beside it, towards the middle."""
+        middle = np.array((self._layout.width / 2, self._layout.height / 2))
+        for group in range(self._group_of_rank[-1] + 1):
+            points = np.array(self._layout.ranks)[np.equal(self._group_of_rank, group)]
+            stops = map(pair, [*points.tolist(), points[-1].tolist()])  # a line, also of one rank
+            add(
+                add(panel, "g", kind="group"),
+                "path",
+                d=f"M{' L'.join(stops)}",
+                fill="none",
+                stroke=_SHADE,
+                stroke_width=2 * (RADIUS + _AROUND),
+                stroke_linecap="round",
+                stroke_linejoin="round",
+            )
+            if are_named:
+                name = f"group {group}"
+                inwards = middle - points.mean(axis=0)
+                inwards /= np.linalg.norm(inwards)
+                x, y = points.mean(axis=0) + inwards * (RADIUS + _AROUND + 10 + abs(inwards[0]) * 3.2 * len(name))
+                add(panel, "text", name, x=float(x), y=float(y) + 4, font_size=12, text_anchor="middle", fill=_QUIET)
 
     def _has_labels(self, num_arrows: int) -> bool:
         """Returns whether arrows get labels: not if they would hide each other, be too small, or all be equal."""
@@ -240,6 +271,8 @@ class _Picture:
             yield partial(_draw_line, None), 34, "+ reduced: combined with the old content or with other sources"
         if False in self._verbs:
             yield partial(_draw_line, _DASHES), 34, "copied"
+        if self._group_of_rank:
+            yield partial(_draw_swatch, [_SHADE]), 14, "group of ranks"
         strips = f"{self._group} chunks" if self._group > 1 else "chunk"
         if self._contents.by_rank:
             meaning = "a strip for each rank whose contribution is in the chunk, dark if all are"
@@ -252,6 +285,13 @@ class _Picture:
             27,
             f"{meaning}; underlined: just written",
         )
+
+
+def _where(is_inside: set[bool]) -> str:
+    """Returns where the arrows of a step lead, from whether each of them stays inside a group."""
+    if len(is_inside) == 2:
+        return "inside and between groups"
+    return "inside the groups" if True in is_inside else "between the groups" if is_inside else ""
 
 
 def _draw_label(parent: Element, labels: Labels, line: Curve, text: str) -> None:

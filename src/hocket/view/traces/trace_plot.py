@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hocket.view.saving import writing
-from hocket.view.traces.trace_timeline import Instant, Lane, Place, Timeline
+from hocket.view.traces.trace_timeline import Instant, Lane, Place, Slice, Timeline
 
 _COLOURS = {
     "compute": "#0072b2",
@@ -18,9 +18,9 @@ _COLOURS = {
     "launch": "#009e73",
 }
 _MOMENT = "#b5179e"
-_ROW_INCHES, _WIDTH_INCHES = 0.24, 11.0
+_ROW_INCHES, _WIDTH_INCHES = 0.24, 8.5  # a page of a document shows this width without making it smaller
 _GAP = 0.5  # height of the gap between lanes, in rows
-_LETTER = 0.0065  # share of the width that each letter of a name needs
+_LETTER = 0.0084  # share of the width that each letter of a name needs
 _MOST_ARROWS = 300
 _MOST_NAMES = 4  # of moments above each other; a lane that needs more shows none
 _MOMENT_ROW = 0.75  # height of a row of moments, in rows
@@ -58,9 +58,10 @@ def plot(timeline: Timeline, output: Path) -> Path:
         for one in lane.slices:
             left, width, middle = one.begin * scale, one.seconds * scale, top + one.depth + 0.5
             axes.barh(middle, width, 0.9, left, color=_COLOURS.get(one.category, "#8c8c8c"))
-            if one.seconds > _LETTER * (len(one.name) + 1) * span:
+            name = _name(one)
+            if one.seconds > _LETTER * (len(name) + 1) * span:  # else it would not fit
                 ink = "white" if one.category in ("compute", "launch") else "#1b1f23"
-                axes.text(left + width / 2, middle, one.name, ha="center", va="center", fontsize=7, color=ink)
+                axes.text(left + width / 2, middle, name, ha="center", va="center", fontsize=7, color=ink)
         for row, moment in moments[lane.place]:
             _draw_moment(axes, moment, scale, top, _MOMENT_ROW * (row + 0.5))
     shown = [arrow for arrow in timeline.arrows if arrow.start in tops and arrow.end in tops]
@@ -111,9 +112,9 @@ def _draw_moment(axes: Any, moment: Instant, scale: float, top: float, above: fl
     axes.text(at, top - above, f" {_name(moment)}", ha="left", va="center", fontsize=7, color=_MOMENT)
 
 
-def _name(moment: Instant) -> str:
-    event = moment.said.get("event")
-    return moment.name.replace("event", f"event {event}", 1) if event else moment.name
+def _name(one: Instant | Slice) -> str:
+    event = one.said.get("event")
+    return one.name.replace("event", f"event {event}", 1) if event else one.name
 
 
 def _share(moment: Instant) -> float:
