@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hocket.view.words import name_bytes as name_bytes
     from hocket.view.words import name_count as name_count
     from hocket.view.words import name_counts as name_counts
+    from hocket.view.words import name_layout as name_layout
     from hocket.view.words import name_range as name_range
     from hocket.view.words import name_seconds as name_seconds
 else:
@@ -54,6 +55,6 @@ else:
             "traces.trace_tables": ["print_summary"],
             "traces.trace_timeline": ["Timeline"],
             "traces.trace_view": ["write_page"],
-            "words": ["name_bytes", "name_count", "name_counts", "name_range", "name_seconds"],
+            "words": ["name_bytes", "name_count", "name_counts", "name_layout", "name_range", "name_seconds"],
         },
     )

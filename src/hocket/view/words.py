@@ -1,8 +1,11 @@
 """Formats numbers for readers: lists of rank counts, sizes, ranges of sizes, times."""
 
 import math
+from collections.abc import Sequence
 
 from hocket.errors import name_count as name_count
+
+_MOST_SIZES = 8  # of groups
 
 
 def name_counts(counts: list[int]) -> str:
@@ -39,6 +42,18 @@ def name_range(first: int, last: int | None) -> str:
     begin = "" if first == 0 else min(above, at_least, key=len)
     end = "" if last is None else min(f"up to {name_bytes(last)}", f"below {name_bytes(last + 1)}", key=len)
     return " ".join(part for part in (begin, end) if part) or "any"
+
+
+def name_layout(groups: Sequence[int] | None, dims: Sequence[int] | None) -> str:
+    """Returns for example "2 groups of 8", "groups of 3, 2" or "a grid of 2x4"; "" without groups and dims."""
+    if dims:
+        return f"a grid of {'x'.join(map(str, dims))}"
+    if not groups:
+        return ""
+    if len(set(groups)) == 1:
+        return f"{name_count(len(groups), 'group')} of {groups[0]}"
+    more = f" and {len(groups) - _MOST_SIZES} more" if len(groups) > _MOST_SIZES else ""
+    return f"groups of {', '.join(map(str, groups[:_MOST_SIZES]))}{more}"
 
 
 def name_seconds(seconds: float, digits: int = 3) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hocket.view.words import name_bytes, name_seconds
+from hocket.view.words import name_bytes, name_layout, name_seconds
 
 if TYPE_CHECKING:
     from hocket.network import SimulationResult
@@ -22,9 +22,10 @@ def print_result(
     from rich.markup import escape
 
     size = "" if row["collective"] == "barrier" else f", {name_bytes(row['num_bytes'])}"
+    layout = name_layout(row["groups"], row["dims"])
     console.print(
-        f"[bold]{row['collective']} {escape(row['algorithm'])}[/]{size} on {escape(row['topology'])}, "
-        f"{row['num_ranks']} ranks: "
+        f"[bold]{row['collective']} {escape(row['algorithm'])}[/]{layout and f' in {layout}'}{size} "
+        f"on {escape(row['topology'])}, {row['num_ranks']} ranks: "
         f"[bold]{name_seconds(row['seconds'])}[/]"
     )
     for line in sentences(row):
