@@ -26,8 +26,8 @@ class Network(Answer):
     """A network: its ranks, nodes by kind, and links by class.
 
     devices and ways: up to 256 accelerators and network cards, and how each reaches each other, in the letters of
-    `nvidia-smi topo -m`; sockets: the socket of each; None if there are more. topology: the network itself, with every
-    node and link.
+    `nvidia-smi topo -m`; sockets: the socket of each; cards: those by which it leaves its host; None if there are more.
+    topology: the network itself, with every node and link.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Network(Answer):
     devices: tuple[str, ...] | None
     ways: tuple[tuple[str, ...], ...] | None
     sockets: tuple[str, ...] | None
+    cards: tuple[str, ...] | None
     topology: "Topology" = field(compare=False)
 
     def _print(self, console: "Terminal") -> None:
@@ -81,6 +82,7 @@ def topology(named: "str | Topology", *, ranks: int | None = None, links: Sequen
         devices=None if ways is None else tuple(facts["devices"]),
         ways=None if ways is None else tuple(map(tuple, ways)),
         sockets=None if ways is None else tuple(facts["sockets"]),
+        cards=None if ways is None else tuple(facts["cards"]),
         topology=found,
     )
 
