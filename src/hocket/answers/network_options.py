@@ -1,7 +1,8 @@
 """Reads networks and the options of a simulation, as commands and Python programs give them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,6 +10,11 @@ if TYPE_CHECKING:
 
 PLACEHOLDER = "N"
 """Stands for the rank count in the arguments of a network."""
+
+DEFAULT_LEVEL = "events"
+"""How exactly a call is simulated, unless somebody asks for another level."""
+
+_MOST_NAMED = 4  # links that have the same change
 
 
 def topology_of(named: "str | Topology", links: Sequence[str] = (), num_ranks: int | None = None) -> "Topology":
@@ -25,8 +31,10 @@ def topology_of(named: "str | Topology", links: Sequence[str] = (), num_ranks: i
         topology = load(named)
     else:
         topology = named
+    given = topology
     for change in [links] if isinstance(links, str) else links:
         topology = _with_links(topology, change)
+    topology = replace(topology, changes=(*given.changes, *_changed_links(given, topology)))
     if num_ranks in (None, topology.num_ranks):
         return topology
     if num_ranks > topology.num_ranks:
@@ -39,8 +47,6 @@ def options_of(reduce: str, overhead: str = "") -> "SimulationOptions":
 
     Raises ValueError for a bad bandwidth or time.
     """
-    from dataclasses import replace
-
     from hocket.errors import TopologyError
     from hocket.network import SimulationOptions, links
 
@@ -58,9 +64,42 @@ def options_of(reduce: str, overhead: str = "") -> "SimulationOptions":
     return options
 
 
-def _with_links(topology: "Topology", change: str) -> "Topology":
-    from dataclasses import replace
+def changes_of(network: "Topology", options: "SimulationOptions", level: str) -> tuple[str, ...]:
+    """Returns what differs from the defaults in a simulation: constants of links and ranks, and the level."""
+    from hocket.network import SimulationOptions
+    from hocket.view import name_bandwidth, name_seconds
 
+    usual, found = SimulationOptions(), list(network.changes)
+    if options.reduce_bytes_per_second != usual.reduce_bytes_per_second:
+        found.append(f"reduce {name_bandwidth(options.reduce_bytes_per_second)} (default infinite)")
+    if options.send_seconds != usual.send_seconds:
+        found.append(f"overhead {name_seconds(options.send_seconds)} (default {usual.send_seconds:g})")
+    if level != DEFAULT_LEVEL:
+        found.append(f"level {level} (default {DEFAULT_LEVEL})")
+    return tuple(found)
+
+
+def _changed_links(before: "Topology", after: "Topology") -> Iterator[str]:
+    """Yields a sentence for the links of one class that have the same new constant."""
+    import numpy as np
+
+    from hocket.view import name_bandwidth, name_seconds
+
+    for column, name in (("bytes_per_second", name_bandwidth), ("seconds", name_seconds)):
+        old, new = getattr(before, column), getattr(after, column)
+        changed = np.flatnonzero(~np.isclose(old, new, rtol=1e-12, atol=0))
+        kinds = dict.fromkeys(zip(after.link_class[changed].tolist(), new[changed].tolist(), strict=True))
+        for link_class, now in kinds:
+            links = changed[(after.link_class[changed] == link_class) & (new[changed] == now)]
+            if len(links) == np.count_nonzero(after.link_class == link_class):
+                named = f"{link_class} links"
+            else:
+                more = f" and {len(links) - _MOST_NAMED} more" if len(links) > _MOST_NAMED else ""
+                named = ", ".join(after.link_names(links[:_MOST_NAMED].tolist())) + more
+            yield f"{named} {name(now)} (default {' and '.join(map(name, sorted(set(old[links].tolist()))))})"
+
+
+def _with_links(topology: "Topology", change: str) -> "Topology":
     import numpy as np
 
     from hocket.errors import TopologyError, did_you_mean

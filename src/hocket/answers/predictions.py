@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from hocket.answers.answer import Answer
+from hocket.answers.network_options import DEFAULT_LEVEL
 from hocket.answers.networks import Network, named_network
 from hocket.answers.quantities import parse_size, read_num_ranks
 from hocket.answers.simulation_case import SimulationCase, algorithms_of, cases_of
@@ -21,11 +22,12 @@ class Prediction(Answer):
 
     bound_seconds: the time that no algorithm can beat; ratio: the time divided by it. algbw: the size divided by the
     time; busbw: algbw times a factor that makes it comparable with the bandwidth of links. groups, dims: of an
-    algorithm that takes them. latency, bandwidth, reduction and contention add up to the time; contention below 0 is
-    time saved by overlap. binding_links: the bottleneck, at most 8 of num_binding_links; binding_share: the share of
-    the time that they are busy. A ratio or a rate is None if nothing takes any time or no bytes are moved. others: the
-    predictions of the other algorithms that were tried. result: the simulation itself, with the load of every link;
-    None in `others`. notes: what the reader should know, for example that an algorithm was not proved.
+    algorithm that takes them. changes: the constants that differ from their defaults. latency, bandwidth, reduction and
+    contention add up to the time; contention below 0 is time saved by overlap. binding_links: the bottleneck, at most 8
+    of num_binding_links; binding_share: the share of the time that they are busy. A ratio or a rate is None if nothing
+    takes any time or no bytes are moved. others: the predictions of the other algorithms that were tried. result: the
+    simulation itself, with the load of every link; None in `others`. notes: what the reader should know, for example
+    that an algorithm was not proved.
     """
 
     collective: str
@@ -36,6 +38,7 @@ class Prediction(Answer):
     groups: tuple[int, ...] | None
     dims: tuple[int, ...] | None
     level: str
+    changes: tuple[str, ...]
     seconds: float
     bound_seconds: float
     ratio: float | None
@@ -89,7 +92,7 @@ def simulate(
     num_bytes: int | str | None = None,
     ranks: int | None = None,
     root: int | None = None,
-    level: str = "events",
+    level: str = DEFAULT_LEVEL,
     links: Sequence[str] = (),
     reduce: str = "",
     overhead: str = "",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hocket.answers.network_options import DEFAULT_LEVEL
 from hocket.answers.quantities import ranks_of_layout
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class SimulationCase:
     num_ranks: int | None = None
     links: tuple[str, ...] = ()
     reduce: str = ""
-    level: str = "events"
+    level: str = DEFAULT_LEVEL
     root: int = 0
     overhead: str = ""
     program: "Algorithm | None" = None
@@ -114,7 +115,7 @@ class SimulationCase:
 
         A ratio or bandwidth is None if nothing takes any time or, as in a barrier, no bytes are moved.
         """
-        from hocket.answers.network_options import options_of
+        from hocket.answers.network_options import changes_of, options_of
         from hocket.network import lower_bound
 
         network, result = self.network(), self.result()
@@ -137,6 +138,7 @@ class SimulationCase:
             "groups": layout and layout.groups,
             "dims": layout and layout.dims,
             "level": self.level,
+            "changes": changes_of(network, options_of(self.reduce, self.overhead), self.level),
             "seconds": result.seconds,
             "bound_seconds": bound,
             "ratio": result.seconds / bound if bound else None,
@@ -178,7 +180,7 @@ def cases_of(
     links: Sequence[str] = (),
     reduce: str = "",
     overhead: str = "",
-    level: str = "events",
+    level: str = DEFAULT_LEVEL,
     root: int | None = None,
     groups: Sequence[int] | None = None,
     dims: Sequence[int] | None = None,

@@ -64,7 +64,8 @@ class Topology:
     forwards: bool[num_nodes], whether a node forwards traffic of others. reducing: bool[num_nodes], whether a switch
     reduces and multicasts. coordinates: int64[num_ranks, len(axes)], the position of each rank in a regular network
     (grid coordinates, or pod, switch and port), else no columns; bounds try groups along an axis as cuts.
-    names: of all nodes; if empty, a node is named by its kind and its number within that kind.
+    names: of all nodes; if empty, a node is named by its kind and its number within that kind. changes: how constants
+    differ from those of the network of this name, in words.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Topology:
     axes: tuple[str, ...] = ()
     coordinates: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     names: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         defaults: dict[str, Any] = {

@@ -61,3 +61,13 @@ def name_seconds(seconds: float, digits: int = 3) -> str:
     scaled, unit = (seconds * 1e6, "us") if seconds < 1e-3 else (seconds * 1e3, "ms") if seconds < 1 else (seconds, "s")
     decimals = max(0, digits - 1 - math.floor(math.log10(scaled))) if scaled >= 0.01 else digits - 1
     return f"{scaled:.{decimals}f} {unit}"
+
+
+def name_bandwidth(bytes_per_second: float | None) -> str:
+    """Returns for example "23.5 GB/s": three digits, decimal units; "-" for None."""
+    if bytes_per_second is None:
+        return "-"
+    for unit, name in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s")):
+        if bytes_per_second >= unit:
+            return f"{bytes_per_second / unit:.3g} {name}"
+    return f"{bytes_per_second / 1e3:.3g} kB/s"

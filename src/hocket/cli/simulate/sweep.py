@@ -127,8 +127,10 @@ def as_csv(rows: Sequence[dict[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()
-    lists = ("groups", "dims", "binding_links")
-    writer.writerows(row | {name: " ".join(map(str, row[name] or ())) for name in lists} for row in rows)
+    lists = {"groups": " ", "dims": " ", "changes": "; ", "binding_links": " "}
+    writer.writerows(
+        row | {name: between.join(map(str, row[name] or ())) for name, between in lists.items()} for row in rows
+    )
     return text.getvalue()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hocket.network import LEGEND, Topology, affinity
+from hocket.view.networks.simulation_text import print_changes
 from hocket.view.terminal import Terminal
 
 _MAX_DEVICES = 256  # most devices in the matrix
@@ -26,6 +27,7 @@ def facts_of(topology: Topology) -> dict[str, Any]:
     )
     facts: dict[str, Any] = {
         "topology": topology.name,
+        "changes": topology.changes,
         "ranks": topology.num_ranks,
         "nodes": dict(Counter(topology.node_kinds.tolist())),
         "links": [
@@ -46,6 +48,7 @@ def print_topology(console: Terminal, facts: dict[str, Any]) -> None:
 
     nodes = ", ".join(f"{number} {kind}" for kind, number in facts["nodes"].items())
     console.print(f"[bold]{escape(facts['topology'])}[/]: {facts['ranks']} ranks; nodes: {escape(nodes)}")
+    print_changes(console, facts["changes"])
     table = Table("links", "number", "GB/s each way", "latency (us)", box=None, padding=(0, 2, 0, 0))
     for link in facts["links"]:
         table.add_row(
