@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hocket.network import SimulationOptions, Topology
@@ -90,19 +90,26 @@ def _changed_links(before: "Topology", after: "Topology") -> Iterator[str]:
         changed = np.flatnonzero(~np.isclose(old, new, rtol=1e-12, atol=0))
         kinds = dict.fromkeys(zip(after.link_class[changed].tolist(), new[changed].tolist(), strict=True))
         for link_class, now in kinds:
-            links = changed[(after.link_class[changed] == link_class) & (new[changed] == now)]
-            if len(links) == np.count_nonzero(after.link_class == link_class):
-                named = f"{link_class} links"
-            else:
-                more = f" and {len(links) - _MOST_NAMED} more" if len(links) > _MOST_NAMED else ""
-                named = ", ".join(after.link_names(links[:_MOST_NAMED].tolist())) + more
+            links = changed[(after.link_class[changed] == link_class) & (new[changed] == now)].tolist()
+            every = len(links) == np.count_nonzero(after.link_class == link_class)
+            named = f"{link_class} links" if every else _name_links(after, links)
             yield f"{named} {name(now)} (default {' and '.join(map(name, sorted(set(old[links].tolist()))))})"
 
 
-def _with_links(topology: "Topology", change: str) -> "Topology":
-    import numpy as np
+def _name_links(topology: "Topology", links: Sequence[int]) -> str:
+    """Returns the kinds of nodes between which all links are meant, else the names of the first links."""
+    kinds = topology.node_kinds
+    ends = list(zip(kinds[topology.link_source].tolist(), kinds[topology.link_target].tolist(), strict=True))
+    meant = dict.fromkeys(ends[link] for link in links)
+    (one, other), *more = meant
+    if more in ([], [(other, one)]) and sum(pair in meant for pair in ends) == len(links):
+        return f"{one}{'<->' if more else '->'}{other} links"
+    rest = f" and {len(links) - _MOST_NAMED} more" if len(links) > _MOST_NAMED else ""
+    return ", ".join(topology.link_names(links[:_MOST_NAMED])) + rest
 
-    from hocket.errors import TopologyError, did_you_mean
+
+def _with_links(topology: "Topology", change: str) -> "Topology":
+    from hocket.errors import TopologyError
     from hocket.network import links
 
     readers = {"bandwidth": ("bytes_per_second", links.bytes_per_second), "latency": ("seconds", links.seconds)}
@@ -117,15 +124,7 @@ def _with_links(topology: "Topology", change: str) -> "Topology":
             values[column] = read(value)
         except TopologyError as error:
             raise ValueError(f"link: {error} in {change!r}") from None
-    source, arrow, target = which.partition("->")
-    if arrow:
-        return topology.with_link(source, target, **values)
-    meant = topology.link_class == which if which else np.ones(topology.num_links, bool)
-    if not meant.any():
-        there = ", ".join(sorted(set(topology.link_class.tolist())))
-        near = did_you_mean(which, there.split(", "))
-        raise ValueError(f"link: expected a class of links of {topology.name}, one of {there}; found {which!r}{near}")
-    for column, constant in values.items():
-        changed: Any = np.where(meant, constant, getattr(topology, column))
-        topology = replace(topology, **{column: changed})
-    return topology
+    try:
+        return topology.with_links(which, **values)
+    except TopologyError as error:
+        raise ValueError(f"link: {error}") from None
