@@ -16,9 +16,8 @@ from typing import Any
 from hocket.cli import simulate
 from hocket.cli.simulate.command import cases_asked
 from hocket.cli.simulate.sweep import sweep
-from hocket.view import name_bytes, name_seconds, require_matplotlib
+from hocket.view import name_bandwidth, name_bytes, name_seconds, require_matplotlib
 from hocket.view.networks.simulation_plots import over, saved
-from hocket.view.networks.simulation_text import bandwidth
 
 DOCUMENT = Path(__file__).parents[1] / "networks.md"
 REPORT = Path(__file__).parents[1] / "reports" / "networks.md"
@@ -129,7 +128,7 @@ def table(rows: list[Row]) -> str:
             row["algorithm"],
             name_seconds(row["seconds"]),
             "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
-            bandwidth(row["busbw"]),
+            name_bandwidth(row["busbw"]),
             binding,
         ]
         lines.append(f"|{'|'.join(cells)}|")

@@ -142,6 +142,14 @@ def test_a_main_program_without_a_guard_can_ask_for_a_proof(by: str, tmp_path: P
     assert (done.stdout.split("\n"), done.stderr) == (["main program", *["True"] * 4, ""], "")
 
 
+def test_a_network_with_changed_links_remembers_what_was_changed() -> None:
+    network = hocket.topology("torus:2x2", links=["latency=1us"])
+    said = "nic links 1.00 us (default 0.500 us)"
+    assert network.changes == (said,) and f"changed: {said}\n" in str(network)
+    found = hocket.simulate("barrier", topology=network, ranks=2, overhead="2us")
+    assert found.changes == (said, "overhead 2.00 us (default 0)")
+
+
 def test_a_prediction_has_typed_numbers_and_the_load_of_every_link() -> None:
     found = hocket.simulate("all_reduce", num_bytes="64M", topology=hocket.topology("torus:2x2"))
     assert found.ratio is not None and found.ratio > 1 - 1e-9 and found.seconds == pytest.approx(found.bound_seconds)

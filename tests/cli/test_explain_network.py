@@ -96,7 +96,7 @@ def test_where_the_bound_is_nothing_no_ratio_is_told(capsys: pytest.CaptureFixtu
         (["all_reduce", "-b", "8"], "expected ranks (--ranks), or a topology"),
         (
             ["all_reduce", "-b", "8", "-n", "4", "--link", "latency=1us"],
-            "and --overhead need a --topology",
+            "expected a topology (--topology) for links",
         ),
     ],
 )

@@ -70,7 +70,7 @@ def test_what_a_rank_adds_takes_time(capsys: pytest.CaptureFixture[str]) -> None
 def test_what_switches_do_is_no_ranks_time(capsys: pytest.CaptureFixture[str]) -> None:
     call = ("simulate", "all_reduce", "--algorithm", "in_switches", "-b", "64K", "--topology", "dgx-h100:1,reduces=yes")
     plain, adding = json_of(capsys, *call), json_of(capsys, *call, "--reduce", "1GB/s")
-    assert adding == plain and adding["ratio"] < 5
+    assert adding == plain | {"changes": adding["changes"]} and adding["ratio"] < 5
     slow = json_of(capsys, *call, "--overhead", "1us")
     # A rank sends its vector, receives its part of the sum, sends that on, and receives the whole.
     assert slow["seconds"] - plain["seconds"] == pytest.approx(4e-6)
@@ -115,6 +115,52 @@ def test_links_can_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
     assert slow["seconds"] == pytest.approx(6 * (2e-6 + 16384 / 0.5e9))
     one = json_of(capsys, "simulate", *call, "--link", "nic:latency=0s", "--link", "rank1->rank2:bandwidth=0.1GB/s")
     assert one["binding_links"] == ["rank1->rank2"] and one["seconds"] == pytest.approx(6 * 16384 / 0.1e9, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--link", "latency=2us"], ["nic links 2.00 us (default 0.500 us)"]),
+        (["--link", "rank0->rank1:bandwidth=1GB/s"], ["rank0->rank1 1 GB/s (default 48.5 GB/s)"]),
+        (["--link", "rank->rank:latency=1us"], ["nic links 1.00 us (default 0.500 us)"]),
+        (["--overhead", "1us"], ["overhead 1.00 us (default 0)"]),
+        (["--reduce", "2GB/s"], ["reduce 2 GB/s (default infinite)"]),
+        (["--level", "closed"], ["level closed (default events)"]),
+        (
+            ["--overhead", "1us", "--link", "bandwidth=1GB/s"],
+            ["nic links 1 GB/s (default 48.5 GB/s)", "overhead 1.00 us (default 0)"],
+        ),
+        (["--overhead", "0us", "--link", "latency=500ns", "--level", "events"], []),
+    ],
+)
+def test_an_answer_names_the_constants_that_were_changed(
+    options: list[str], said: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ("all_reduce", "-b", "1K", "--topology", "torus:2x2", *options)
+    found = json_of(capsys, "simulate", *call)
+    assert all(row["changes"] == said for row in (found, *found["others"]))
+    line = text_of(capsys, "simulate", *call, "--algorithm", "ring").splitlines()[1]
+    assert line == f"changed: {'; '.join(said)}" if said else line.startswith("algbw ")
+    (row,) = csv.DictReader(io.StringIO(text_of(capsys, "simulate", *call, "--algorithm", "ring", "--sweep")))
+    assert row["changes"] == "; ".join(said)
+    if "--level" not in options:
+        line = text_of(capsys, "explain", *call).splitlines()[1]
+        assert line == (f"changed: {'; '.join(said)}" if said else "")
+
+
+def test_a_change_of_links_with_several_constants_names_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    call = ("simulate", "all_reduce", "--algorithm", "ring", "-b", "1K", "--topology", "dgx-h100:2")
+    changes = json_of(capsys, *call, "--link", "nic:bandwidth=25GB/s")["changes"]
+    assert changes == ["nic links 25 GB/s (default 48.5 GB/s and 97 GB/s)"]
+
+
+def test_the_trunks_between_switches_can_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    call = ("simulate", "all_to_all", "--algorithm", "direct", "-b", "1M", "--topology", "fat-tree:16,levels=2")
+    plain, slow = json_of(capsys, *call), json_of(capsys, *call, "--link", "edge<->core:bandwidth=1GB/s")
+    assert slow["seconds"] > 10 * plain["seconds"] and "edge0->core0" in slow["binding_links"]
+    assert slow["changes"] == ["edge<->core links 1 GB/s (default 48.5 GB/s)"]
+    up = json_of(capsys, *call, "--link", "edge->core:bandwidth=1GB/s")
+    assert up["changes"] == ["edge->core links 1 GB/s (default 48.5 GB/s)"] and up["seconds"] < slow["seconds"] * 1.01
 
 
 def test_fewer_ranks_and_their_number_in_the_topology(capsys: pytest.CaptureFixture[str]) -> None:
@@ -301,7 +347,7 @@ def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], mo
         ),
         (["all_reduce", "--topology", RING, "--algorithm", "rnig"], "found 'rnig'"),
         (["all_reduce", "--topology", RING, "--link", "bandwidth"], "expected [LINKS:]bandwidth=25GB/s"),
-        (["all_reduce", "--topology", RING, "--link", "nvlink:latency=1us"], "one of nic; found 'nvlink'"),
+        (["all_reduce", "--topology", RING, "--link", "nvlink:latency=1us"], "by class (nic), or"),
         (["all_reduce", "--topology", RING, "--link", "rank0->rank2:latency=1us"], "has no link rank0->rank2"),
         (["all_reduce", "--topology", RING, "--link", "latency=-1us"], "latency"),
         (

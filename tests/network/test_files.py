@@ -161,6 +161,14 @@ def test_our_own_nodes_and_links() -> None:
     assert topology.seconds.max() == 2e-6
 
 
+def test_a_file_changes_links_by_class_and_by_kinds_of_nodes() -> None:
+    base = "topology: dgx-h100:2\nchange: "
+    cards = load(base + "[{link: nic, bandwidth: 10GB/s}]\n")
+    assert set(cards.bytes_per_second[cards.link_class == "nic"].tolist()) == {10e9}
+    trunks = load(base + "[{link: rail<->spine, bandwidth: 10GB/s}]\n")
+    assert (trunks.bytes_per_second == 10e9).sum() == 16
+
+
 def test_our_own_changes_groups_and_ways(tmp_path: Path) -> None:
     file = tmp_path / "slow.yaml"
     file.write_text(
@@ -233,7 +241,10 @@ def test_kinds_are_loaded_by_name() -> None:
             "nodes: {gpu: [a, b]}\nlinks: [{between: [a, b], link: qpi, latency: -1us}]\n",
             "link a->b has -1e-06 seconds of latency",
         ),
-        ("topology: ring:4\nchange: [{link: rank0, latency: 1us}]\n", r"change\[0\]: expected link: a->b"),
+        (
+            "topology: ring:4\nchange: [{link: rank0, latency: 1us}]\n",
+            r"change\[0\]: ring:4: expected links by class",
+        ),
         ("topology: ring:4\nchange: [{link: rank0->rank1}]\n", r"change\[0\]: .* with bandwidth: or latency:"),
         (
             "topology: ring:4\nchange: [{link: rank0->rank2, latency: 1us}]\n",

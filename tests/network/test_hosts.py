@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hocket.errors import TopologyError
-from hocket.network import Topology, affinity, parse
+from hocket.network import Topology, affinity, load, parse
 from hocket.network.kinds.pods import PODS
 from hocket.network.links import LINKS
 from tests.network.ways import all_ways, hops
@@ -59,6 +59,55 @@ def test_the_matrix_is_that_of_nvidia_smi() -> None:
 )
 def test_how_the_first_two_devices_reach_each_other(text: str, between: str) -> None:
     assert affinity(parse(text)).ways[0][1] == between
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dgx-h100:2",
+        "dgx-h100:2,fabric=rail-only",
+        "dgx-1v:2",
+        "pcie:2,nics=2",
+        "dgx-h100:1@torus:2x2",
+        "fat-tree:16",
+        "dragonfly:4,2,2,3,routing=valiant",
+        "torus:4x4",
+    ],
+)
+def test_the_matrix_counts_the_links_that_a_simulation_uses(text: str) -> None:
+    topology = parse(text)
+    found, paths = affinity(topology), all_ways(topology)
+    is_nic = topology.link_class == "nic"
+    for flow, (source, target) in enumerate(np.ndindex(topology.num_ranks, topology.num_ranks)):
+        links = paths.links[paths.offsets[flow] : paths.offsets[flow + 1]]
+        crossed, entry = int(is_nic[links].sum()), found.ways[source][target]
+        assert entry == f"NET{crossed}" if crossed else not entry.startswith("NET"), (source, target)
+
+
+def test_the_matrix_says_by_which_card_a_rank_leaves() -> None:
+    found = affinity(parse("dgx-h100:2"))
+    assert found.cards == (*(f"nic{gpu}" for gpu in range(16)), *[""] * 16)
+    assert (found.ways[0][8], found.ways[0][9]) == ("NET2", "NET4"), "the second card is on another rail"
+    shared = affinity(parse("pcie:2,gpus=4,nics=2"))
+    assert shared.cards[:8] == ("nic0", "nic0", "nic1", "nic1", "nic2", "nic2", "nic3", "nic3") and shared.staged
+    several = affinity(parse("dgx-h100:2,gpus=4,nics=8,pcie=no"))
+    assert several.cards[0] == "nic0,nic1" and not several.staged
+    assert not any(affinity(parse("dgx-h100:1")).cards)
+
+
+def test_a_path_that_the_user_gives_is_in_the_matrix() -> None:
+    chain = (
+        "nodes: {gpu: [g0, g1, g2]}\nlinks: [{between: [g0, g1], link: nvlink4}, {between: [g1, g2], link: nvlink4}]\n"
+    )
+    assert affinity(load(chain)).ways[0] == ("X", "NV1", "-"), "an accelerator forwards nothing by itself"
+    assert affinity(load(chain + "routes: [[g0, g1, g2]]\n")).ways[0] == ("X", "NV1", "NV1")
+
+
+def test_the_way_to_a_card_stays_inside_the_host() -> None:
+    found = affinity(parse("dgx-h100:2"))
+    cards = [found.devices.index(f"nic{card}") for card in (0, 1, 2, 4, 8)]
+    assert [found.ways[0][card] for card in cards] == ["PIX", "PIX", "PHB", "SYS", "NET2"]
+    assert [found.ways[cards[0]][card] for card in cards] == ["X", "PIX", "PHB", "SYS", "NET2"]
 
 
 @pytest.mark.parametrize("where", ["PIX", "PXB", "PHB", "SYS"])

@@ -80,6 +80,46 @@ def test_a_group_keeps_the_network() -> None:
         torus.place([16])
 
 
+@pytest.mark.parametrize(
+    ("which", "number"),
+    [
+        ("", 64),
+        ("nic", 64),
+        ("host0->edge0", 1),
+        ("host0<->edge0", 2),
+        ("host->edge0", 4),
+        ("edge->core", 16),
+        ("core->edge", 16),
+        ("edge<->core", 32),
+        ("edge1<->core", 8),
+    ],
+)
+def test_links_are_named_by_class_by_nodes_and_by_kinds_of_nodes(which: str, number: int) -> None:
+    tree = parse("fat-tree:16,levels=2,bandwidth=8B/s")
+    changed = tree.with_links(which, bytes_per_second=1.0, seconds=7.0)
+    assert (changed.bytes_per_second == 1.0).sum() == (changed.seconds == 7.0).sum() == number
+    wanted = which.replace("<", "").partition("->")
+    for name in changed.link_names((changed.seconds == 7.0).nonzero()[0].tolist()):
+        assert which in ("", "nic") or (wanted[0] in name and wanted[2] in name)
+
+
+@pytest.mark.parametrize(
+    ("which", "said"),
+    [
+        ("trunk", r"by class \(nic\), or .* kinds of nodes \(host<->edge, edge<->core\); found 'trunk'"),
+        ("edge0-core0", r"found 'edge0-core0'; did you mean 'edge<->core'\?"),
+        ("host->core", "no link host->core; links lead between these kinds of nodes: host<->edge, edge<->core"),
+        (
+            "egde<->core",
+            "no node 'egde'; its nodes are host0, .*; kinds of nodes: host, edge, core; did you mean 'edge'",
+        ),
+    ],
+)
+def test_links_that_do_not_exist_are_refused_with_those_that_do(which: str, said: str) -> None:
+    with pytest.raises(TopologyError, match=said):
+        parse("fat-tree:16,levels=2").with_links(which, seconds=0.0)
+
+
 def test_one_link_can_be_made_slow_one_way() -> None:
     ring = parse("ring:4,bandwidth=8B/s").with_link("rank1", "rank2", bytes_per_second=1.0, seconds=3.0)
     [there] = np.flatnonzero((ring.link_source == 1) & (ring.link_target == 2))

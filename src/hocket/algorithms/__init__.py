@@ -9,17 +9,20 @@ import sys
 from types import ModuleType
 
 from hocket.algorithms import programs
+from hocket.algorithms.layout import Layout
 from hocket.algorithms.listing import Algorithms, list_algorithms
 from hocket.algorithms.loading import find, load, only
 from hocket.algorithms.promise import said
-from hocket.algorithms.registry import ALGORITHMS, Algorithm, algorithm, is_built_in, on_replaced
+from hocket.algorithms.registry import ALGORITHMS, Algorithm, algorithm, check_taken, is_built_in, on_replaced
 from hocket.schedule import COLLECTIVES
 
 __all__ = [
     "ALGORITHMS",
     "Algorithm",
     "Algorithms",
+    "Layout",
     "algorithm",
+    "check_taken",
     "find",
     "is_built_in",
     "list_algorithms",

@@ -201,14 +201,15 @@ class Algorithm:
         result = compose.collective_of_reversed(self.collective)
         return _composed(result, f"{self.name}.reversed()", compose.reversed, self)
 
+    def taken(
+        self, groups: Sequence[int] | None = None, dims: Sequence[int] | None = None
+    ) -> dict[str, Sequence[int] | None]:
+        """Those of these groups and dims that this algorithm takes, as arguments of build; the others are None."""
+        return {"groups": groups if self.groups else None, "dims": dims if self.dims else None}
+
     def _made(self, layout: Layout) -> Schedule:
         """The schedule for a layout that a composition was given."""
-        return self.build(
-            layout.num_ranks,
-            layout.root,
-            groups=layout.groups if self.groups else None,
-            dims=layout.dims if self.dims else None,
-        )
+        return self.build(layout.num_ranks, layout.root, **self.taken(layout.groups, layout.dims))
 
     def __str__(self) -> str:
         return f"{self.collective} {self.name} ({self.source})"
@@ -366,6 +367,17 @@ def _composed(collective: str, name: str, operate: Callable[..., Schedule], *par
     dims = next((part.dims for part in parts if part.dims), None)
     ranks = functools.reduce(_both, (part.ranks for part in parts))
     return Algorithm(collective, name, "", "composed", produce, composed=name, ranks=ranks, groups=groups, dims=dims)
+
+
+def check_taken(collective: str, asked: Sequence[Algorithm], **given: Sequence[int] | None) -> None:
+    """ValueError if groups or dims are given, and none of the algorithms that are asked for takes them."""
+    for name, value in given.items():
+        if value is not None and not any(getattr(one, name) for one in asked):
+            able = [one.name for one in ALGORITHMS.values() if one.collective == collective and getattr(one, name)]
+            raise ValueError(
+                f"{name}: expected an algorithm of {collective} that takes them, one of {', '.join(able) or 'none'}; "
+                f"found {', '.join(one.name for one in asked) or 'no algorithm'}"
+            )
 
 
 def _collective_of(method: str, other: Algorithm) -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hocket.answers.proofs import ProvedAlgorithm as ProvedAlgorithm
     from hocket.answers.proofs import verify as verify
     from hocket.answers.quantities import parse_size as parse_size
+    from hocket.answers.quantities import ranks_of_layout as ranks_of_layout
     from hocket.answers.quantities import read_rank_counts as read_rank_counts
     from hocket.answers.shown import ShownSchedule as ShownSchedule
     from hocket.answers.shown import show as show
@@ -47,7 +48,7 @@ else:
             "networks": ["LinkClass", "Network", "topology"],
             "predictions": ["Prediction", "fastest_of", "simulate"],
             "proofs": ["Breach", "Proof", "ProvedAlgorithm", "verify"],
-            "quantities": ["parse_size", "read_rank_counts"],
+            "quantities": ["parse_size", "ranks_of_layout", "read_rank_counts"],
             "shown": ["ShownSchedule", "show"],
             "shown_collective": ["HeldBlock", "ShownCollective"],
             "simulation_case": ["DEFAULT_BYTES", "SimulationCase", "cases_of"],

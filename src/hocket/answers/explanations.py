@@ -8,7 +8,7 @@ from hocket.answers.answer import Answer
 from hocket.answers.limits import check_memory, check_ranks
 from hocket.answers.networks import Network, named_network
 from hocket.answers.predictions import Prediction
-from hocket.answers.quantities import parse_size, read_num_ranks
+from hocket.answers.quantities import parse_size, ranks_of_layout, read_num_ranks
 from hocket.answers.simulation_case import SimulationCase, algorithms_of, check_collective
 from hocket.overloads import overload
 
@@ -153,6 +153,8 @@ def explain(
     links: Sequence[str] = ...,
     reduce: str = ...,
     overhead: str = ...,
+    groups: Sequence[int] | None = ...,
+    dims: Sequence[int] | None = ...,
 ) -> NetworkExplanation: ...
 @overload
 def explain(
@@ -166,6 +168,8 @@ def explain(
     links: Sequence[str] = ...,
     reduce: str = ...,
     overhead: str = ...,
+    groups: Sequence[int] | None = ...,
+    dims: Sequence[int] | None = ...,
 ) -> Explanation | NetworkExplanation: ...
 
 
@@ -180,22 +184,29 @@ def explain(
     links: Sequence[str] = (),
     reduce: str = "",
     overhead: str = "",
+    groups: Sequence[int] | None = None,
+    dims: Sequence[int] | None = None,
 ) -> Explanation | NetworkExplanation:
     """Explains which algorithm runs for a call, what each would cost, and why one of them wins.
 
     num_bytes: the size of the whole vector, a number or text such as "64K"; not for barrier. With `ranks` alone the
     call is explained on this host; measure=True times the algorithms now. With `topology`, KIND:ARGS, a file, or what
     hocket.topology returns, all costs are simulated on that network, among its first `ranks` ranks; links, reduce and
-    overhead change it as the options of `hocket simulate` do. algorithm: FILE.py:NAME, what @hocket.algorithm returns,
-    or several, to compare with the built-in algorithms. Raises ValueError for a bad argument, TopologyError for an
-    impossible network, VerifyError for an algorithm that breaks a law.
+    overhead change it as the options of `hocket simulate` do; groups and dims are for algorithms that take them.
+    algorithm: FILE.py:NAME, what @hocket.algorithm returns, or several, to compare with the built-in algorithms. Raises
+    ValueError for a bad argument, TopologyError for an impossible network, VerifyError for an algorithm that breaks a
+    law.
     """
     from hocket.schedule import find_collective_name
 
     collective = find_collective_name(collective) or collective
     if topology is None and ranks is None:
         raise ValueError("expected ranks (--ranks), or a topology (--topology); found neither")
-    ranks = None if ranks is None else read_num_ranks(ranks)
+    options = {"links": links, "reduce": reduce, "overhead": overhead, "groups": groups, "dims": dims}
+    if topology is None and any(options.values()):
+        named = ", ".join(name for name, value in options.items() if value)
+        raise ValueError(f"expected a topology (--topology) for {named}; found none")
+    ranks = ranks_of_layout(groups, dims) if ranks is None else read_num_ranks(ranks)
     if topology is not None and measure:
         raise ValueError("measure (--measure) times this machine and excludes a topology; leave one of them out")
     if topology is not None:
@@ -218,7 +229,18 @@ def explain(
         return _on_host(collective, ranks, size, measure=measure)
     from hocket.answers.network_choices import choices_on_network
 
-    call = SimulationCase(collective, "", size, named_network(topology), ranks, tuple(links), reduce, overhead=overhead)
+    call = SimulationCase(
+        collective,
+        "",
+        size,
+        named_network(topology),
+        ranks,
+        tuple(links),
+        reduce,
+        overhead=overhead,
+        groups=None if groups is None else tuple(groups),
+        dims=None if dims is None else tuple(dims),
+    )
     for one in own:
         replace(call, algorithm=one.name).prove()
     found = choices_on_network(call)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hocket.answers.simulation_case import SimulationCase, candidates
+from hocket.answers.simulation_case import SimulationCase, candidates, check_layout
 
 if TYPE_CHECKING:
     from hocket.schedule import Schedule
@@ -18,7 +18,8 @@ def choices_on_network(call: SimulationCase) -> dict[str, Any]:
 
     `call` gives everything but the algorithm.
     """
-    names = candidates(call.collective, call.network())
+    names = candidates(call.collective, call.network(), call.groups, call.dims)
+    check_layout(_with(call, name, call.num_bytes) for name in names)
     rows = sorted((_with(call, name, call.num_bytes).row() for name in names), key=lambda row: float(row["seconds"]))
     best = _with(call, rows[0]["algorithm"], call.num_bytes)
     sizes = () if call.collective == "barrier" else _SIZES

@@ -1,14 +1,20 @@
 """Reads networks and the options of a simulation, as commands and Python programs give them."""
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hocket.network import SimulationOptions, Topology
 
 PLACEHOLDER = "N"
 """Stands for the rank count in the arguments of a network."""
+
+DEFAULT_LEVEL = "events"
+"""How exactly a call is simulated, unless somebody asks for another level."""
+
+_MOST_NAMED = 4  # links that have the same change
 
 
 def topology_of(named: "str | Topology", links: Sequence[str] = (), num_ranks: int | None = None) -> "Topology":
@@ -25,8 +31,10 @@ def topology_of(named: "str | Topology", links: Sequence[str] = (), num_ranks: i
         topology = load(named)
     else:
         topology = named
+    given = topology
     for change in [links] if isinstance(links, str) else links:
         topology = _with_links(topology, change)
+    topology = replace(topology, changes=(*given.changes, *_changed_links(given, topology)))
     if num_ranks in (None, topology.num_ranks):
         return topology
     if num_ranks > topology.num_ranks:
@@ -39,8 +47,6 @@ def options_of(reduce: str, overhead: str = "") -> "SimulationOptions":
 
     Raises ValueError for a bad bandwidth or time.
     """
-    from dataclasses import replace
-
     from hocket.errors import TopologyError
     from hocket.network import SimulationOptions, links
 
@@ -58,12 +64,52 @@ def options_of(reduce: str, overhead: str = "") -> "SimulationOptions":
     return options
 
 
-def _with_links(topology: "Topology", change: str) -> "Topology":
-    from dataclasses import replace
+def changes_of(network: "Topology", options: "SimulationOptions", level: str) -> tuple[str, ...]:
+    """Returns what differs from the defaults in a simulation: constants of links and ranks, and the level."""
+    from hocket.network import SimulationOptions
+    from hocket.view import name_bandwidth, name_seconds
 
+    usual, found = SimulationOptions(), list(network.changes)
+    if options.reduce_bytes_per_second != usual.reduce_bytes_per_second:
+        found.append(f"reduce {name_bandwidth(options.reduce_bytes_per_second)} (default infinite)")
+    if options.send_seconds != usual.send_seconds:
+        found.append(f"overhead {name_seconds(options.send_seconds)} (default {usual.send_seconds:g})")
+    if level != DEFAULT_LEVEL:
+        found.append(f"level {level} (default {DEFAULT_LEVEL})")
+    return tuple(found)
+
+
+def _changed_links(before: "Topology", after: "Topology") -> Iterator[str]:
+    """Yields a sentence for the links of one class that have the same new constant."""
     import numpy as np
 
-    from hocket.errors import TopologyError, did_you_mean
+    from hocket.view import name_bandwidth, name_seconds
+
+    for column, name in (("bytes_per_second", name_bandwidth), ("seconds", name_seconds)):
+        old, new = getattr(before, column), getattr(after, column)
+        changed = np.flatnonzero(~np.isclose(old, new, rtol=1e-12, atol=0))
+        kinds = dict.fromkeys(zip(after.link_class[changed].tolist(), new[changed].tolist(), strict=True))
+        for link_class, now in kinds:
+            links = changed[(after.link_class[changed] == link_class) & (new[changed] == now)].tolist()
+            every = len(links) == np.count_nonzero(after.link_class == link_class)
+            named = f"{link_class} links" if every else _name_links(after, links)
+            yield f"{named} {name(now)} (default {' and '.join(map(name, sorted(set(old[links].tolist()))))})"
+
+
+def _name_links(topology: "Topology", links: Sequence[int]) -> str:
+    """Returns the kinds of nodes between which all links are meant, else the names of the first links."""
+    kinds = topology.node_kinds
+    ends = list(zip(kinds[topology.link_source].tolist(), kinds[topology.link_target].tolist(), strict=True))
+    meant = dict.fromkeys(ends[link] for link in links)
+    (one, other), *more = meant
+    if more in ([], [(other, one)]) and sum(pair in meant for pair in ends) == len(links):
+        return f"{one}{'<->' if more else '->'}{other} links"
+    rest = f" and {len(links) - _MOST_NAMED} more" if len(links) > _MOST_NAMED else ""
+    return ", ".join(topology.link_names(links[:_MOST_NAMED])) + rest
+
+
+def _with_links(topology: "Topology", change: str) -> "Topology":
+    from hocket.errors import TopologyError
     from hocket.network import links
 
     readers = {"bandwidth": ("bytes_per_second", links.bytes_per_second), "latency": ("seconds", links.seconds)}
@@ -78,15 +124,7 @@ def _with_links(topology: "Topology", change: str) -> "Topology":
             values[column] = read(value)
         except TopologyError as error:
             raise ValueError(f"link: {error} in {change!r}") from None
-    source, arrow, target = which.partition("->")
-    if arrow:
-        return topology.with_link(source, target, **values)
-    meant = topology.link_class == which if which else np.ones(topology.num_links, bool)
-    if not meant.any():
-        there = ", ".join(sorted(set(topology.link_class.tolist())))
-        near = did_you_mean(which, there.split(", "))
-        raise ValueError(f"link: expected a class of links of {topology.name}, one of {there}; found {which!r}{near}")
-    for column, constant in values.items():
-        changed: Any = np.where(meant, constant, getattr(topology, column))
-        topology = replace(topology, **{column: changed})
-    return topology
+    try:
+        return topology.with_links(which, **values)
+    except TopologyError as error:
+        raise ValueError(f"link: {error}") from None

@@ -23,20 +23,22 @@ class LinkClass:
 
 @dataclass(frozen=True, repr=False)
 class Network(Answer):
-    """A network: its ranks, nodes by kind, and links by class.
+    """A network: its ranks, nodes by kind, and links by class. changes: which constants are not those of its name.
 
     devices and ways: up to 256 accelerators and network cards, and how each reaches each other, in the letters of
-    `nvidia-smi topo -m`; sockets: the socket of each; None if there are more. topology: the network itself, with every
-    node and link.
+    `nvidia-smi topo -m`; sockets: the socket of each; cards: those by which it leaves its host; None if there are more.
+    topology: the network itself, with every node and link.
     """
 
     name: str
     num_ranks: int
     nodes: dict[str, int]
     links: tuple[LinkClass, ...]
+    changes: tuple[str, ...]
     devices: tuple[str, ...] | None
     ways: tuple[tuple[str, ...], ...] | None
     sockets: tuple[str, ...] | None
+    cards: tuple[str, ...] | None
     topology: "Topology" = field(compare=False)
 
     def _print(self, console: "Terminal") -> None:
@@ -78,9 +80,11 @@ def topology(named: "str | Topology", *, ranks: int | None = None, links: Sequen
         links=tuple(
             LinkClass(one["class"], one["bytes_per_second"], one["seconds"], one["number"]) for one in facts["links"]
         ),
+        changes=found.changes,
         devices=None if ways is None else tuple(facts["devices"]),
         ways=None if ways is None else tuple(map(tuple, ways)),
         sockets=None if ways is None else tuple(facts["sockets"]),
+        cards=None if ways is None else tuple(facts["cards"]),
         topology=found,
     )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from hocket.answers.answer import Answer
+from hocket.answers.network_options import DEFAULT_LEVEL
 from hocket.answers.networks import Network, named_network
 from hocket.answers.quantities import parse_size, read_num_ranks
 from hocket.answers.simulation_case import SimulationCase, algorithms_of, cases_of
@@ -20,12 +21,13 @@ class Prediction(Answer):
     """The predicted time of a collective on a network; sizes in bytes, times in seconds, rates in bytes per second.
 
     bound_seconds: the time that no algorithm can beat; ratio: the time divided by it. algbw: the size divided by the
-    time; busbw: algbw times a factor that makes it comparable with the bandwidth of links. latency, bandwidth,
-    reduction and contention add up to the time; contention below 0 is time saved by overlap. binding_links: the
-    bottleneck, at most 8 of num_binding_links; binding_share: the share of the time that they are busy. A ratio or a
-    rate is None if nothing takes any time or no bytes are moved. others: the predictions of the other algorithms that
-    were tried. result: the simulation itself, with the load of every link; None in `others`. notes: what the reader
-    should know, for example that an algorithm was not proved.
+    time; busbw: algbw times a factor that makes it comparable with the bandwidth of links. groups, dims: of an
+    algorithm that takes them. changes: the constants that differ from their defaults. latency, bandwidth, reduction and
+    contention add up to the time; contention below 0 is time saved by overlap. binding_links: the bottleneck, at most 8
+    of num_binding_links; binding_share: the share of the time that they are busy. A ratio or a rate is None if nothing
+    takes any time or no bytes are moved. others: the predictions of the other algorithms that were tried. result: the
+    simulation itself, with the load of every link; None in `others`. notes: what the reader should know, for example
+    that an algorithm was not proved.
     """
 
     collective: str
@@ -33,7 +35,10 @@ class Prediction(Answer):
     topology: str
     num_ranks: int
     num_bytes: int
+    groups: tuple[int, ...] | None
+    dims: tuple[int, ...] | None
     level: str
+    changes: tuple[str, ...]
     seconds: float
     bound_seconds: float
     ratio: float | None
@@ -87,10 +92,12 @@ def simulate(
     num_bytes: int | str | None = None,
     ranks: int | None = None,
     root: int | None = None,
-    level: str = "events",
+    level: str = DEFAULT_LEVEL,
     links: Sequence[str] = (),
     reduce: str = "",
     overhead: str = "",
+    groups: Sequence[int] | None = None,
+    dims: Sequence[int] | None = None,
     record: bool = False,
 ) -> Prediction:
     """Predicts the time of a collective on a network: of one algorithm, or of the fastest of several.
@@ -99,8 +106,9 @@ def simulate(
     @hocket.algorithm returns; without it, up to 1024 ranks, all built-in ones are tried. num_bytes: the size of the
     whole vector, a number or text such as "64M" (the default); not for barrier. ranks: use only the first ranks. level:
     "closed", "steps" or "events". links, reduce and overhead change the network as the options of `hocket simulate` do.
-    record: keep what was sent when. Raises ValueError for a bad argument, TopologyError for an impossible network,
-    VerifyError for an algorithm that breaks a law.
+    groups, dims: for algorithms that take them; they also set the number of ranks. record: keep what was sent when.
+    Raises ValueError for a bad argument, TopologyError for an impossible network, VerifyError for an algorithm that
+    breaks a law.
     """
     from hocket.schedule import find_collective_name
 
@@ -115,6 +123,8 @@ def simulate(
         overhead=overhead,
         level=level,
         root=root,
+        groups=groups,
+        dims=dims,
     )
     return fastest_of(cases, notes, record=record)
 

@@ -1,6 +1,5 @@
 """hocket.verify: proves algorithms for rank counts, every root, and both alias modes."""
 
-import math
 import os
 import sys
 import time
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hocket.answers.answer import Answer
 from hocket.answers.limits import check_proved_ranks
-from hocket.answers.quantities import read_rank_counts
+from hocket.answers.quantities import ranks_of_layout, read_rank_counts
 from hocket.errors import ResourceError, ScheduleError
 
 if TYPE_CHECKING:
@@ -155,13 +154,6 @@ def verify(
     proved = tuple(_summary(one, found) for one in algorithms)
     failures = tuple(failure for one in proved for failure in one.failures)
     return Proof(proved, failures, time.perf_counter() - started)
-
-
-def ranks_of_layout(groups: Sequence[int] | None, dims: Sequence[int] | None) -> int | None:
-    """Returns the number of ranks that groups or a grid describe; None without them."""
-    if groups is not None:
-        return sum(groups)
-    return None if dims is None else math.prod(dims)
 
 
 def _summary(one: "Algorithm", results: "Sequence[_Result]") -> ProvedAlgorithm:

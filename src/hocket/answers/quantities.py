@@ -1,7 +1,8 @@
 """Reads rank counts and sizes, as numbers or as text such as "1-16" or "64M"."""
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import index
 from typing import Any
 
@@ -39,6 +40,13 @@ def read_rank_counts(asked: int | str | Iterable[int]) -> list[int]:
             )
         found.update(range(int(first), int(last) + 1))
     return sorted(found)
+
+
+def ranks_of_layout(groups: Sequence[int] | None, dims: Sequence[int] | None) -> int | None:
+    """Returns the number of ranks that groups or a grid describe; None without them."""
+    if groups is not None:
+        return sum(groups)
+    return None if dims is None else math.prod(dims)
 
 
 def parse_size(asked: int | str) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hocket.answers.answer import Answer
 from hocket.answers.limits import check_proved_ranks, laws_asked
-from hocket.answers.quantities import read_num_ranks
+from hocket.answers.quantities import ranks_of_layout, read_num_ranks
 from hocket.answers.shown_collective import ShownCollective, show_collective
 from hocket.answers.simulation_case import root_of
 from hocket.overloads import overload
@@ -127,7 +127,6 @@ def show(
                 raise ValueError(f"{named}: expected no {option}, which is for algorithms; found {value!r}")
         return show_collective(named, ranks, root)
     from hocket.algorithms import find, only, said
-    from hocket.answers.proofs import ranks_of_layout
     from hocket.errors import VerifyError
     from hocket.schedule import Schedule
 

@@ -2,12 +2,15 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hocket.answers.network_options import DEFAULT_LEVEL
+from hocket.answers.quantities import ranks_of_layout
+
 if TYPE_CHECKING:
-    from hocket.algorithms import Algorithm
+    from hocket.algorithms import Algorithm, Layout
     from hocket.network import SimulationResult, SwitchTree, Topology
     from hocket.schedule import Schedule
 
@@ -27,7 +30,7 @@ class SimulationCase:
 
     num_ranks: number of ranks, the first ones of the topology; None means all. links, reduce, overhead: texts, as the
     options --link, --reduce and --overhead take them. program: the algorithm itself, if it was given; a case with one
-    stays in this process.
+    stays in this process. groups, dims: only for an algorithm that takes them.
     """
 
     collective: str
@@ -37,10 +40,12 @@ class SimulationCase:
     num_ranks: int | None = None
     links: tuple[str, ...] = ()
     reduce: str = ""
-    level: str = "events"
+    level: str = DEFAULT_LEVEL
     root: int = 0
     overhead: str = ""
     program: "Algorithm | None" = None
+    groups: tuple[int, ...] | None = None
+    dims: tuple[int, ...] | None = None
 
     def network(self) -> "Topology":
         """Returns the topology with its ranks placed; cached across cases."""
@@ -50,7 +55,7 @@ class SimulationCase:
         """Raises ValueError if the algorithm has no schedule for these ranks and this root. Cheap: builds nothing."""
         network = self.network()
         if self.algorithm != IN_SWITCHES:
-            self._found().layout(network.num_ranks, self.root)
+            self._layout()
         elif not switches_reduce(self.collective, network):
             raise ValueError(
                 f"{IN_SWITCHES}: expected an all_reduce, and reducing switches that connect all ranks in a tree or "
@@ -68,12 +73,12 @@ class SimulationCase:
 
         if self.algorithm == IN_SWITCHES or is_built_in((one := self._found()).source):
             return ""
-        num_ranks = self.network().num_ranks
-        schedule = one.build(num_ranks, self.root)
+        num_ranks, taken = self.network().num_ranks, one.taken(self.groups, self.dims)
+        schedule = one.build(num_ranks, self.root, **taken)
         laws, missing = laws_asked(schedule), f"its schedule has {schedule.num_rows:,} rows"
         if laws:
             try:
-                one.prove(schedule, one.declared(num_ranks, self.root), laws=laws)
+                one.prove(schedule, one.declared(num_ranks, self.root, **taken), laws=laws)
             except ResourceError:  # a prediction does not need the proof
                 missing = "memory is too small"
             else:
@@ -90,7 +95,8 @@ class SimulationCase:
             if _each_joins_its_own(network):
                 return all_reduce_in_switches(network.num_ranks, int(network.reducing.sum()), pieces)
             return all_reduce_in_tree(_tree(network).parents, pieces)
-        return self._found().build(self.network().num_ranks, self.root)
+        one = self._found()
+        return one.build(self.network().num_ranks, self.root, **one.taken(self.groups, self.dims))
 
     def result(self, *, record: bool = False) -> "SimulationResult":
         """Simulates the call; record=True keeps what was sent when."""
@@ -109,10 +115,11 @@ class SimulationCase:
 
         A ratio or bandwidth is None if nothing takes any time or, as in a barrier, no bytes are moved.
         """
-        from hocket.answers.network_options import options_of
+        from hocket.answers.network_options import changes_of, options_of
         from hocket.network import lower_bound
 
         network, result = self.network(), self.result()
+        layout = None if self.algorithm == IN_SWITCHES else self._layout()
         # The bound is over the real ranks only; the result counts reducing switches as ranks too.
         bound = lower_bound(
             network,
@@ -128,7 +135,10 @@ class SimulationCase:
             "topology": network.name,
             "num_ranks": network.num_ranks,
             "num_bytes": self.num_bytes,
+            "groups": layout and layout.groups,
+            "dims": layout and layout.dims,
             "level": self.level,
+            "changes": changes_of(network, options_of(self.reduce, self.overhead), self.level),
             "seconds": result.seconds,
             "bound_seconds": bound,
             "ratio": result.seconds / bound if bound else None,
@@ -143,6 +153,10 @@ class SimulationCase:
             "binding_links": network.link_names(result.binding_links[:_MOST_NAMED].tolist()),
             "binding_share": result.binding_share,
         }
+
+    def _layout(self) -> "Layout":
+        one = self._found()
+        return one.layout(self.network().num_ranks, self.root, **one.taken(self.groups, self.dims))
 
     def _found(self) -> "Algorithm":
         from hocket.algorithms import find, only
@@ -166,15 +180,17 @@ def cases_of(
     links: Sequence[str] = (),
     reduce: str = "",
     overhead: str = "",
-    level: str = "events",
+    level: str = DEFAULT_LEVEL,
     root: int | None = None,
+    groups: Sequence[int] | None = None,
+    dims: Sequence[int] | None = None,
 ) -> tuple[list[SimulationCase], list[str]]:
     """Returns the cases, ordered by topology, ranks, size and algorithm, and a sentence for each that is not proved.
 
-    Without algorithms all are tried; without sizes, DEFAULT_BYTES is the only one; without rank_counts, all ranks take
-    part. Raises ValueError for an unknown collective, a size or root that the collective does not take, or a case
-    without a schedule, and VerifyError for a broken law. All this happens before the first case runs, so that no result
-    is lost.
+    Without algorithms all are tried; without sizes, DEFAULT_BYTES is the only one; without rank_counts, as many ranks
+    as groups or dims describe take part, by default all. Raises ValueError for an unknown collective, a size or root
+    that the collective does not take, or a case without a schedule, and VerifyError for a broken law. All this happens
+    before the first case runs, so that no result is lost.
     """
     check_collective(collective)
     root = root_of(collective, root)
@@ -183,22 +199,32 @@ def cases_of(
             raise ValueError("expected no num_bytes (--bytes), as barrier moves no data; leave it out")
         sizes = [1]
     cases: list[SimulationCase] = []
-    counts: Sequence[int | None] = rank_counts or [None]
+    counts: Sequence[int | None] = rank_counts or [ranks_of_layout(groups, dims)]
+    layout = (None if groups is None else tuple(groups), None if dims is None else tuple(dims))
     for topology in topologies:
         for num_ranks in counts:
             placed = _network(topology, tuple(links), num_ranks)
-            tried = algorithms or candidates(collective, placed)
+            tried = algorithms or candidates(collective, placed, *layout)
+            shared = (num_ranks, tuple(links), reduce, level, root, overhead)
             cases += [
-                SimulationCase(
-                    collective, name, num_bytes, topology, num_ranks, tuple(links), reduce, level, root, overhead, own
-                )
+                SimulationCase(collective, name, num_bytes, topology, *shared, own, *layout)
                 for num_bytes in sizes or [DEFAULT_BYTES]
                 for name, own in (_named(one, collective) for one in tried)
             ]
+            check_layout(cases[-len(tried) :])
             for case in cases[-len(tried) :]:  # the check does not depend on the size
                 case.check()
     distinct = {(case.algorithm, case.network().num_ranks): case for case in cases}.values()
     return cases, [note for case in distinct if (note := case.prove())]
+
+
+def check_layout(cases: "Iterable[SimulationCase]") -> None:
+    """Raises ValueError if these cases of one call have groups or dims, and none of their algorithms takes them."""
+    from hocket.algorithms import check_taken
+
+    asked = list(cases)
+    ranked = [case._found() for case in asked if case.algorithm != IN_SWITCHES]
+    check_taken(asked[0].collective, ranked, groups=asked[0].groups, dims=asked[0].dims)
 
 
 def algorithms_of(asked: "str | Algorithm | Sequence[str | Algorithm]") -> "list[str | Algorithm]":
@@ -238,7 +264,12 @@ def check_collective(name: str) -> None:
         raise ValueError(f"expected a collective, one of {', '.join(known)}; found {name!r}")
 
 
-def candidates(collective: str, network: "Topology") -> list[str]:
+def candidates(
+    collective: str,
+    network: "Topology",
+    groups: Sequence[int] | None = None,
+    dims: Sequence[int] | None = None,
+) -> list[str]:
     """Returns the names of the registered algorithms that support the network's ranks.
 
     Of built-in ones with the same schedule only the first is named; algorithms of users all are. Raises ValueError if
@@ -256,7 +287,8 @@ def candidates(collective: str, network: "Topology") -> list[str]:
     by_digest: dict[str, str] = {}
     for (kind, name), one in sorted(ALGORITHMS.items()):
         if kind == collective and one.allows(num_ranks):
-            by_digest.setdefault(one.build(num_ranks).digest if is_built_in(one.source) else name, name)
+            schedule = one.build(num_ranks, 0, **one.taken(groups, dims)) if is_built_in(one.source) else None
+            by_digest.setdefault(name if schedule is None else schedule.digest, name)
     return [*by_digest.values(), *([IN_SWITCHES] if switches_reduce(collective, network) else [])]
 
 

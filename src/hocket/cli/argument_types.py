@@ -60,21 +60,12 @@ def job_count(text: str) -> int:
     return jobs
 
 
-def add_layout(parser: argparse.ArgumentParser) -> None:
+def add_layout(parser: argparse._ActionsContainer) -> None:
     """Declares --groups and --dims, which some algorithms take."""
     groups_help = "sizes of the groups of ranks, for algorithms that take them, for example 3,2"
     parser.add_argument("--groups", type=_group_sizes, metavar="N,...", help=groups_help)
     dims_help = "lengths of a grid of all ranks, for algorithms that take them, for example 2x3"
     parser.add_argument("--dims", type=_grid_lengths, metavar="NxN", help=dims_help)
-
-
-def ranks_of_layout(arguments: argparse.Namespace) -> int | None:
-    """Returns the number of ranks that --groups or --dims describe; None without them."""
-    groups: tuple[int, ...] | None = arguments.groups
-    dims: tuple[int, ...] | None = arguments.dims
-    if groups is not None:
-        return sum(groups)
-    return None if dims is None else math.prod(dims)
 
 
 def _group_sizes(text: str) -> tuple[int, ...]:

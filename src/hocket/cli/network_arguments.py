@@ -21,8 +21,9 @@ def add_topology(parser: argparse.ArgumentParser, *, several: bool = False, requ
         action="append",
         default=[],
         metavar="[LINKS:]bandwidth=,latency=",
-        help="change the constants of all links, of one class, or of one link, for example "
-        "nic:bandwidth=25GB/s,latency=2us or rank0->rank1:bandwidth=1GB/s",
+        help="change the constants of all links, of one class, of one link, or between two kinds of nodes in both "
+        "directions, for example nic:bandwidth=25GB/s,latency=2us or rank0->rank1:bandwidth=1GB/s or "
+        "edge<->core:bandwidth=25GB/s; repeat the option for more changes",
     )
     parser.add_argument(
         "--reduce",

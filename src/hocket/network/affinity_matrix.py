@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from hocket.network.routing import ShortestPath
+from hocket.network.routing import ShortestPath, Supplied
 from hocket.network.topology import Ints, Topology
 
 LEGEND = {
@@ -19,6 +20,8 @@ LEGEND = {
     "NET#": "through # links of the network",
     "-": "no path, unless a device in between forwards",
 }
+_NO_PATH = "-"
+_OUTSIDE = 1000  # the cost of a hop outside a host: more than that of any path inside
 _DIRECT = {"nvlink": "NV", "nvswitch": "NV", "c2c": "C2C", "ub": "UB"}
 
 
@@ -27,31 +30,77 @@ class Affinity:
     """Devices by name (ranks first, then network cards), the connection between any two, and their sockets.
 
     ways: one row of LEGEND entries per device. sockets: the name of the nearest root complex of each device, or "".
+    cards: the network cards by which the traffic of each device leaves its host, "" for none. staged: whether data that
+    crosses PCIe goes through host memory on its way, which `ways` do not tell.
     """
 
     devices: tuple[str, ...]
     ways: tuple[tuple[str, ...], ...]
     sockets: tuple[str, ...]
+    cards: tuple[str, ...]
+    staged: bool
 
 
 def affinity(topology: Topology) -> Affinity:
-    """Returns how any two devices reach each other on the shortest path, wherever their traffic is staged."""
+    """Returns how any two devices reach each other.
+
+    Two ranks: on the path that a simulation takes. If one end is a card, or if data is staged in the memory of a host:
+    on the shortest path, inside a host if there is one.
+    """
     cards = np.setdiff1d(np.flatnonzero(topology.node_kinds == "nic"), topology.ranks)
     devices = np.concatenate([topology.ranks, cards])
-    source, target = np.repeat(devices, len(devices)), np.tile(devices, len(devices))
-    nodes = ShortestPath().find(topology, source, target, np.zeros(len(source), np.int64))
-    entries = [_way(topology, way[way >= 0]) for way in nodes]
-    rows = [tuple(entries[start : start + len(devices)]) for start in range(0, len(entries), len(devices))]
-    names = tuple(topology.node_names[node] for node in devices)
-    return Affinity(names, tuple(rows), _sockets(topology, devices))
+    number = len(devices)
+    entries = _shortest(topology, np.repeat(devices, number), np.tile(devices, number))
+    leave_by: list[set[int]] = [set() for _ in devices]
+    staged = False
+    source, target = (ends.ravel() for ends in np.indices((topology.num_ranks, topology.num_ranks)))
+    joined = np.array([entries[at] != _NO_PATH for at in (source * number + target).tolist()])
+    joined |= _supplied(topology, source, target)
+    source, target = source[joined], target[joined]
+    paths = topology.paths(source, target)
+    names = topology.node_names
+    for flow, (one, at) in enumerate(zip(source.tolist(), (source * number + target).tolist(), strict=True)):
+        links = paths.links[paths.offsets[flow] : paths.offsets[flow + 1]]
+        visited = topology.link_target[links]
+        in_memory = bool((topology.node_kinds[visited] == "memory").any())
+        crosses = bool((topology.link_class[links] == "nic").any())
+        staged |= in_memory
+        if crosses or not in_memory:
+            entries[at] = _way(topology, links)
+        passed = visited[topology.node_kinds[visited] == "nic"]
+        if crosses and len(passed):
+            leave_by[one].add(int(passed[0]))
+    rows = tuple(tuple(entries[start : start + number]) for start in range(0, len(entries), number))
+    by = tuple(",".join(names[card] for card in sorted(cards)) for cards in leave_by)
+    return Affinity(tuple(names[node] for node in devices), rows, _sockets(topology, devices), by, staged)
 
 
-def _way(topology: Topology, nodes: Ints) -> str:
-    if len(nodes) < 2:
-        return "X" if len(nodes) else "-"
-    links = topology.links_between(nodes[:-1], nodes[1:], np.zeros(len(nodes) - 1, np.int64))
+def _shortest(topology: Topology, source: Ints, target: Ints) -> list[str]:
+    """Returns the entries of the shortest paths inside hosts, and where there is none, of the shortest paths."""
+    keys = np.zeros(len(source), np.int64)
+    found = []
+    for routing in (ShortestPath(_OUTSIDE), ShortestPath()):
+        visited = (way[way >= 0] for way in routing.find(topology, source, target, keys))
+        found.append([_way(topology, _links(topology, nodes)) if len(nodes) else _NO_PATH for nodes in visited])
+    return [near if not near.startswith("NET") else far for near, far in zip(*found, strict=True)]
+
+
+def _links(topology: Topology, nodes: Ints) -> Ints:
+    return topology.links_between(nodes[:-1], nodes[1:], np.zeros(len(nodes) - 1, np.int64))
+
+
+def _supplied(topology: Topology, source: Ints, target: Ints) -> npt.NDArray[np.bool_]:
+    """Returns between which ranks the user gives the path: it may pass nodes that do not forward."""
+    given = topology.routing.ways if isinstance(topology.routing, Supplied) else {}
+    names = np.array(topology.node_names)[topology.ranks]
+    return np.array([ends in given for ends in zip(names[source], names[target], strict=True)], bool)
+
+
+def _way(topology: Topology, links: Ints) -> str:
+    if not len(links):
+        return "X"
     classes = set(topology.link_class[links].tolist())
-    kinds = topology.node_kinds[nodes[1:-1]].tolist()
+    kinds = topology.node_kinds[topology.link_target[links[:-1]]].tolist()
     if "nic" in classes:
         return f"NET{int((topology.link_class[links] == 'nic').sum())}"
     if "socket" in classes:

@@ -31,9 +31,10 @@ class ShortestPath:
     """The path of the fewest hops; of several, the flow's key chooses one at each node.
 
     A hop over PCIe counts as two hops, a direct link between accelerators as a third of a hop. Paths pass only nodes
-    that forward.
+    that forward. nic_cost: of a hop over the fabric between hosts, in thirds of a hop.
     """
 
+    nic_cost: int = _HOP
     _routers: "WeakKeyDictionary[Topology, Router]" = field(
         default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
     )
@@ -54,7 +55,7 @@ class ShortestPath:
         """Returns the same as `route`, but where there is no route, the row has only NOWHERE."""
         if topology not in self._routers:
             hops = np.full(topology.num_links, _HOP)
-            for link_class, count in _HOPS.items():
+            for link_class, count in (_HOPS | {"nic": self.nic_cost}).items():
                 hops[topology.link_class == link_class] = count
             self._routers[topology] = make_router(topology.link_source, topology.link_target, hops, topology.forwards)
         order = np.argsort(target, kind="stable")

@@ -64,7 +64,8 @@ class Topology:
     forwards: bool[num_nodes], whether a node forwards traffic of others. reducing: bool[num_nodes], whether a switch
     reduces and multicasts. coordinates: int64[num_ranks, len(axes)], the position of each rank in a regular network
     (grid coordinates, or pod, switch and port), else no columns; bounds try groups along an axis as cuts.
-    names: of all nodes; if empty, a node is named by its kind and its number within that kind.
+    names: of all nodes; if empty, a node is named by its kind and its number within that kind. changes: how constants
+    differ from those of the network of this name, in words.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Topology:
     axes: tuple[str, ...] = ()
     coordinates: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     names: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         defaults: dict[str, Any] = {
@@ -225,21 +227,74 @@ class Topology:
     def with_link(
         self, source: str, target: str, *, bytes_per_second: float | None = None, seconds: float | None = None
     ) -> "Topology":
-        """Returns the network with other constants of the links from source to target (not of those back)."""
-        for name in (source, target):
-            if name not in self.node_numbers:
-                near = did_you_mean(name, self.node_names)
-                raise TopologyError(f"{self.name} has no node {name!r}; its nodes are {_some(self.node_names)}{near}")
-        ends = (self.node_numbers[source], self.node_numbers[target])
-        chosen = (self.link_source == ends[0]) & (self.link_target == ends[1])
-        if not chosen.any():
-            raise TopologyError(f"{self.name} has no link {source}->{target}")
+        """Returns the network with other constants of the links from source to target (not of those back).
+
+        source, target: the name of a node, or a kind of nodes.
+        """
+        return self._with(self._from_to(source, target), bytes_per_second, seconds)
+
+    def with_links(
+        self, which: str, *, bytes_per_second: float | None = None, seconds: float | None = None
+    ) -> "Topology":
+        """Returns the network with other constants of some links.
+
+        which: a class, or source->target as with_link takes them, or source<->target for both directions; "" means all.
+        """
+        source, arrow, target = which.partition("<->" if "<->" in which else "->")
+        if arrow:
+            chosen = self._from_to(source, target, both=arrow == "<->")
+        elif which in ("", *self.link_class.tolist()):
+            chosen = (self.link_class == which) | (not which)
+        else:
+            classes = list(dict.fromkeys(self.link_class.tolist()))
+            known = [*classes, *self._kinds_joined()]
+            raise TopologyError(
+                f"{self.name}: expected links by class ({', '.join(classes)}), or from->to or from<->to with nodes or "
+                f"kinds of nodes ({', '.join(self._kinds_joined())}); found {which!r}{did_you_mean(which, known)}"
+            )
+        return self._with(chosen, bytes_per_second, seconds)
+
+    def _with(self, links: Bools, bytes_per_second: float | None, seconds: float | None) -> "Topology":
         changed = self
         if bytes_per_second is not None:
-            changed = replace(changed, bytes_per_second=np.where(chosen, bytes_per_second, self.bytes_per_second))
+            changed = replace(changed, bytes_per_second=np.where(links, bytes_per_second, self.bytes_per_second))
         if seconds is not None:
-            changed = replace(changed, seconds=np.where(chosen, seconds, self.seconds))
+            changed = replace(changed, seconds=np.where(links, seconds, self.seconds))
         return changed
+
+    def _from_to(self, source: str, target: str, *, both: bool = False) -> Bools:
+        """Returns which links lead from source to target, or also back."""
+        one, other = self._meant(source), self._meant(target)
+        chosen = one[self.link_source] & other[self.link_target]
+        if both:
+            chosen |= other[self.link_source] & one[self.link_target]
+        if not chosen.any():
+            raise TopologyError(
+                f"{self.name} has no link {source}{'<->' if both else '->'}{target}; links lead between these kinds of "
+                f"nodes: {', '.join(self._kinds_joined())}"
+            )
+        return chosen
+
+    def _meant(self, name: str) -> Bools:
+        """Returns which nodes a name means: one node, or all of a kind."""
+        number = self.node_numbers.get(name)
+        meant: Bools = self.node_kinds == name if number is None else np.arange(self.num_nodes) == number
+        if not meant.any():
+            kinds = list(dict.fromkeys(self.node_kinds.tolist()))
+            raise TopologyError(
+                f"{self.name} has no node {name!r}; its nodes are {_some(self.node_names)}; kinds of nodes: "
+                f"{', '.join(kinds)}{did_you_mean(name, [*kinds, *self.node_names])}"
+            )
+        return meant
+
+    def _kinds_joined(self) -> list[str]:
+        """Returns the kinds of nodes that links join, each two once, as "kind<->kind"."""
+        kinds = self.node_kinds
+        ends = dict.fromkeys(zip(kinds[self.link_source].tolist(), kinds[self.link_target].tolist(), strict=True))
+        seen: dict[frozenset[str], str] = {}
+        for one, other in ends:
+            seen.setdefault(frozenset((one, other)), f"{one}<->{other}")
+        return list(seen.values())
 
     def _keep(self, links: Bools) -> "Topology":
         columns = ("link_source", "link_target", "bytes_per_second", "seconds", "link_class", "lanes")

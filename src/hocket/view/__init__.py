@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from hocket.view.traces.trace_tables import print_summary as print_summary
     from hocket.view.traces.trace_timeline import Timeline as Timeline
     from hocket.view.traces.trace_view import write_page as write_page
+    from hocket.view.words import name_bandwidth as name_bandwidth
     from hocket.view.words import name_bytes as name_bytes
     from hocket.view.words import name_count as name_count
     from hocket.view.words import name_counts as name_counts
+    from hocket.view.words import name_layout as name_layout
     from hocket.view.words import name_range as name_range
     from hocket.view.words import name_seconds as name_seconds
 else:
@@ -54,6 +56,14 @@ else:
             "traces.trace_tables": ["print_summary"],
             "traces.trace_timeline": ["Timeline"],
             "traces.trace_view": ["write_page"],
-            "words": ["name_bytes", "name_count", "name_counts", "name_range", "name_seconds"],
+            "words": [
+                "name_bandwidth",
+                "name_bytes",
+                "name_count",
+                "name_counts",
+                "name_layout",
+                "name_range",
+                "name_seconds",
+            ],
         },
     )

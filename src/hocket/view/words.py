@@ -1,8 +1,11 @@
 """Formats numbers for readers: lists of rank counts, sizes, ranges of sizes, times."""
 
 import math
+from collections.abc import Sequence
 
 from hocket.errors import name_count as name_count
+
+_MOST_SIZES = 8  # of groups
 
 
 def name_counts(counts: list[int]) -> str:
@@ -41,8 +44,30 @@ def name_range(first: int, last: int | None) -> str:
     return " ".join(part for part in (begin, end) if part) or "any"
 
 
+def name_layout(groups: Sequence[int] | None, dims: Sequence[int] | None) -> str:
+    """Returns for example "2 groups of 8", "groups of 3, 2" or "a grid of 2x4"; "" without groups and dims."""
+    if dims:
+        return f"a grid of {'x'.join(map(str, dims))}"
+    if not groups:
+        return ""
+    if len(set(groups)) == 1:
+        return f"{name_count(len(groups), 'group')} of {groups[0]}"
+    more = f" and {len(groups) - _MOST_SIZES} more" if len(groups) > _MOST_SIZES else ""
+    return f"groups of {', '.join(map(str, groups[:_MOST_SIZES]))}{more}"
+
+
 def name_seconds(seconds: float, digits: int = 3) -> str:
     """Returns for example "12.3 us", "4.56 ms" or "1.50 s"."""
     scaled, unit = (seconds * 1e6, "us") if seconds < 1e-3 else (seconds * 1e3, "ms") if seconds < 1 else (seconds, "s")
     decimals = max(0, digits - 1 - math.floor(math.log10(scaled))) if scaled >= 0.01 else digits - 1
     return f"{scaled:.{decimals}f} {unit}"
+
+
+def name_bandwidth(bytes_per_second: float | None) -> str:
+    """Returns for example "23.5 GB/s": three digits, decimal units; "-" for None."""
+    if bytes_per_second is None:
+        return "-"
+    for unit, name in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s")):
+        if bytes_per_second >= unit:
+            return f"{bytes_per_second / unit:.3g} {name}"
+    return f"{bytes_per_second / 1e3:.3g} kB/s"

@@ -16,7 +16,7 @@ from hocket.cli.bench.bench_settings import BenchSettings, as_config, op_in_nccl
 from hocket.runtime import MachineCosts
 from hocket.runtime.tuning import host_bound, machine_costs
 from hocket.schedule import COLLECTIVES
-from hocket.view import name_count, num_fitting, saving, terminal_width
+from hocket.view import name_count, name_layout, num_fitting, saving, terminal_width
 
 UNMEASURED = "this machine has not been measured: run `hocket tune --measure`"
 
@@ -145,10 +145,11 @@ class Report:
         step = f"{settings.step_factor}(factor)" if settings.step_factor > 1 else f"{settings.step_bytes}(bytes)"
         iterations = settings.iterations or "20 or more"
         memory = "registered" if settings.registered else "private"
+        layout = name_layout(settings.groups, settings.dims)
         lines = [
             f"# hocket {__version__} bench {settings.collective}: {name_count(settings.num_ranks, 'rank')} on "
             f"{name_count(self._num_cores, 'core')} of {platform.node()}, {memory} memory, "
-            f"algorithm {', '.join(filter(None, settings.algorithms)) or 'by size'}",
+            f"algorithm {', '.join(filter(None, settings.algorithms)) or 'by size'}{layout and f' in {layout}'}",
             f"# minBytes {settings.min_bytes} maxBytes {settings.max_bytes} step: {step} "
             f"warmup iters: {settings.warm_up} iters: {iterations} agg iters: {settings.aggregated} "
             f"validation: {settings.num_checks} time: {_REPORTED_TIME[settings.average]}",

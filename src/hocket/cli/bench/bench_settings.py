@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from hocket.algorithms import ALGORITHMS, algorithm, check_taken
 from hocket.answers import check_memory
 from hocket.errors import did_you_mean
 from hocket.runtime import plans
@@ -52,6 +53,8 @@ class BenchSettings:
     timeout: float
     registered: bool
     algorithms: tuple[str | None, ...]  # None: by size; several are compared
+    groups: tuple[int, ...] | None  # of the algorithms that take them; so are dims
+    dims: tuple[int, ...] | None
     order: str | None
     percentiles: bool
     format: str
@@ -185,15 +188,52 @@ def check(settings: BenchSettings) -> None:
         raise ValueError(f"expected no --order for {settings.collective}, which reduces nothing")
     if len(settings.algorithms) > 1 and settings.format == "osu":
         raise ValueError(f"--format osu has the times of one algorithm; found {len(settings.algorithms)}")
-    for algorithm in filter(None, settings.algorithms):
-        if settings.collective == host_bound.MESSAGE:
-            raise ValueError(f"expected no --algorithm for {host_bound.MESSAGE}, which uses none")
-        if not plans.find(settings.collective, algorithm).allows(ranks):
-            raise ValueError(f"algorithm {algorithm!r} of {settings.collective} cannot use {ranks} ranks")
+    named = [*filter(None, settings.algorithms)]
+    if settings.collective == host_bound.MESSAGE:
+        for option in ("algorithm", "groups", "dims"):
+            if named if option == "algorithm" else getattr(settings, option):
+                raise ValueError(f"expected no --{option} for {host_bound.MESSAGE}, which uses no algorithm")
+        named = []
+    found = [plans.find(settings.collective, name) for name in named]
+    for name, one in zip(named, found, strict=True):
+        if not one.allows(ranks):
+            raise ValueError(f"algorithm {name!r} of {settings.collective} cannot use {ranks} ranks")
+        one.layout(ranks, 0, **one.taken(settings.groups, settings.dims))
+    check_taken(settings.collective, found, groups=settings.groups, dims=settings.dims)
     if settings.reduces and not any(True for _ in settings.runs()):
         raise ValueError("none of these reductions is defined for any of these types")
     if settings.reduces and len(settings.ops) == len(settings.dtypes) == 1:
         check_reduction(reduction(settings.ops[0]), numpy_dtype(settings.dtypes[0]))
+
+
+def laid_out(settings: BenchSettings, name: str | None) -> str | None:
+    """Returns a name of this algorithm with the groups or the grid of the settings as its defaults, if it takes them.
+
+    A call has no arguments for these, so this registers the algorithm under that name.
+    """
+    if name is None or (settings.groups is None and settings.dims is None):
+        return name
+    one = plans.find(settings.collective, name)
+    taken = one.taken(settings.groups, settings.dims)
+    if not any(taken.values()):
+        return name
+    made = f"{name} with {', '.join(f'{option}={value}' for option, value in taken.items() if value)}"
+    if (one.collective, made) not in ALGORITHMS:
+        num_ranks = settings.num_ranks
+        groups, dims = ((lambda _, value=value: value) if value else None for value in taken.values())
+        algorithm(
+            one.collective,
+            name=made,
+            chunks=one.chunks,
+            steps=one.steps,
+            sent=one.sent,
+            labels=tuple(one.labels),
+            ranks=(str(num_ranks), lambda p: p == num_ranks),
+            groups=groups,
+            dims=dims,
+            doc=one.doc,
+        )(one)
+    return made
 
 
 def _has_meaning(op: str, dtype: str) -> bool:
@@ -231,5 +271,7 @@ def as_config(settings: BenchSettings) -> dict[str, Any]:
         "average": settings.average,
         "memory": "registered" if settings.registered else "private",
         "algorithm": ",".join(filter(None, settings.algorithms)) or None,
+        "groups": settings.groups,
+        "dims": settings.dims,
         "order": settings.order,
     }

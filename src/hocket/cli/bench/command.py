@@ -19,6 +19,8 @@ _ORDERS = ("fast", "rank", "invariant")  # those of hocket.runtime.choice.select
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket bench`."""
+    from hocket.cli.argument_types import add_layout
+
     parser.description = "Measure a collective with the flags and columns of NCCL's tests, plus a lower bound."
     parser.epilog = (
         "Sizes are in bytes, with K, M or G. They are those of the larger of input and output, rounded down to whole "
@@ -55,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     algorithm_help = "a registered name or FILE.py:NAME (default: by size); several are compared side by side"
     calls.add_argument("--algorithm", metavar="NAME,...", help=algorithm_help)
+    add_layout(calls)
     calls.add_argument("--order", choices=_ORDERS, help="the order of reduction (default fast)")
     timing = parser.add_argument_group("timing")
     timing.add_argument(
@@ -92,6 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures and prints. Returns 1 if a result was wrong, else 0."""
+    from hocket.answers import ranks_of_layout
     from hocket.cli.bench.bench_settings import check
     from hocket.cli.bench.measure import run_as_rank
     from hocket.cli.writable import check_writable
@@ -103,7 +107,8 @@ def run(arguments: argparse.Namespace) -> int:
     # With JSON output, an error is JSON as well; among ranks that are already running, rank 0 prints it.
     arguments.format = "json" if arguments.json else arguments.format
     arguments.json = arguments.format == "json" and environment.rank == 0
-    settings = _settings(arguments, _default_ranks() if alone else environment.size)
+    described = ranks_of_layout(arguments.groups, arguments.dims)
+    settings = _settings(arguments, (described or _default_ranks()) if alone else environment.size)
     check(settings)
     if settings.json_file is not None and environment.rank == 0:
         check_writable(settings.json_file)  # fail now, not after the measurements
@@ -129,7 +134,7 @@ def _settings(arguments: argparse.Namespace, num_ranks: int) -> "BenchSettings":
 
     collective = find_operation(arguments.collective)
     ranks = arguments.ranks or num_ranks
-    if arguments.ranks is not None:
+    if arguments.ranks is not None or arguments.groups or arguments.dims:
         check_ranks(ranks)
     rooted = collective != host_bound.MESSAGE and COLLECTIVES[collective].rooted
     reduces = collective != host_bound.MESSAGE and COLLECTIVES[collective].counts_contributions
@@ -156,6 +161,8 @@ def _settings(arguments: argparse.Namespace, num_ranks: int) -> "BenchSettings":
         timeout=arguments.timeout,
         registered=arguments.memory == "registered",
         algorithms=(None,) if arguments.algorithm is None else tuple(arguments.algorithm.split(",")),
+        groups=arguments.groups,
+        dims=arguments.dims,
         order=arguments.order,
         percentiles=arguments.percentiles or arguments.format in ("json", "csv") or arguments.json_file is not None,
         format=arguments.format,

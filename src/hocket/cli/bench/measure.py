@@ -18,7 +18,7 @@ import hocket
 from hocket.cli.bench.bench_cases import BenchCase, Buffers, make_case
 from hocket.cli.bench.bench_comparison import ComparisonReport
 from hocket.cli.bench.bench_report import Report, Row, Timing
-from hocket.cli.bench.bench_settings import BenchSettings
+from hocket.cli.bench.bench_settings import BenchSettings, laid_out
 from hocket.runtime import Communicator, discover
 from hocket.runtime.tuning import host_bound
 
@@ -79,7 +79,8 @@ class Bench:
             comm.configure(timeout=settings.timeout)
             self._book.configure(timeout=settings.timeout)
         if settings.collective != host_bound.MESSAGE:
-            comm.configure(settings.collective, algorithm=settings.algorithms[0], order=settings.order)
+            algorithm = laid_out(settings, settings.algorithms[0])
+            comm.configure(settings.collective, algorithm=algorithm, order=settings.order)
 
     def rows(self) -> Iterator[Row]:
         """Measures row after row, in the order of printing; at each size, all algorithms in turn."""
@@ -98,7 +99,7 @@ class Bench:
         settings, modes = self._settings, list[Timing | None]()
         compares = len(settings.algorithms) > 1
         if compares:
-            self._comm.configure(settings.collective, algorithm=algorithm)
+            self._comm.configure(settings.collective, algorithm=laid_out(settings, algorithm))
         count = settings.num_elements(size, dtype)
         num_bytes = param_count = 0
         for in_place in (False, True):

@@ -11,7 +11,7 @@ import json
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket explain`."""
-    from hocket.cli.argument_types import byte_count, collective_name
+    from hocket.cli.argument_types import add_layout, byte_count, collective_name
     from hocket.cli.network_arguments import add_topology
 
     parser.description = (
@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--measure", action="store_true", help="time the algorithms now, at this size")
     add_topology(parser)
+    add_layout(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -39,9 +40,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the explanation. Raises ValueError for a bad argument, HocketError if a measuring rank fails."""
     from hocket.answers import explain
 
-    options = {name: getattr(arguments, name) for name in ("link", "reduce", "overhead") if getattr(arguments, name)}
-    if arguments.topology is None and options:
-        raise ValueError("--link, --reduce and --overhead need a --topology; found none")
     found = explain(
         arguments.collective,
         arguments.bytes,
@@ -52,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
         links=arguments.link,
         reduce=arguments.reduce,
         overhead=arguments.overhead,
+        groups=arguments.groups,
+        dims=arguments.dims,
     )
     if arguments.json:
         print(json.dumps(found.as_json()))

@@ -15,7 +15,7 @@ LEVELS = ("closed", "steps", "events")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket simulate`."""
-    from hocket.cli.argument_types import byte_counts, collective_name, rank_counts
+    from hocket.cli.argument_types import add_layout, byte_counts, collective_name, rank_counts
     from hocket.cli.network_arguments import add_topology
 
     parser.epilog = "For example: hocket simulate all_reduce --algorithm ring -b 64M --topology torus:4x4"
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n", "--ranks", type=rank_counts, metavar="N,...", help="use only the first N ranks of the topology"
     )
+    add_layout(parser)
     parser.add_argument("--root", type=int, metavar="R", help="the root of a rooted collective (default 0)")
     parser.add_argument(
         "--level",
@@ -109,4 +110,6 @@ def cases_asked(arguments: argparse.Namespace) -> tuple[list[SimulationCase], li
         overhead=arguments.overhead,
         level=arguments.level,
         root=arguments.root,
+        groups=arguments.groups,
+        dims=arguments.dims,
     )

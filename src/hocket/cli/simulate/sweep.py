@@ -123,11 +123,14 @@ def _side_by_side(cases: Sequence[SimulationCase], jobs: int) -> Iterable[dict[s
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """Returns a CSV header and a line for each row; the names of links share one column."""
+    """Returns a CSV header and a line for each row; the names of links share one column, and so do sizes of groups."""
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(row | {"binding_links": " ".join(row["binding_links"])} for row in rows)
+    lists = {"groups": " ", "dims": " ", "changes": "; ", "binding_links": " "}
+    writer.writerows(
+        row | {name: between.join(map(str, row[name] or ())) for name, between in lists.items()} for row in rows
+    )
     return text.getvalue()
 
 

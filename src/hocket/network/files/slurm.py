@@ -19,7 +19,7 @@ def from_slurm(text: str, name: str) -> Topology:
     """Returns the network of the text; its nodes are ranks, in order. Raises a TopologyError that names the wrong line.
 
     The file has no constants of links that a simulation could use (LinkSpeed has no unit), so every cable is
-    infiniband-ndr; change that with Topology.with_link.
+    infiniband-ndr; change that with Topology.with_links.
     """
     below: dict[str, list[str]] = {}
     nodes: dict[str, None] = {}

@@ -1,7 +1,7 @@
 """Reads a network in Hocket's YAML: a kind with changes, a network nested in another, or single nodes and cables.
 
 topology: torus:4x4          # KIND:ARGS; or `nodes` and `links`; or `outer` and `inner`
-change: [{link: rank0->rank1, bandwidth: 1GB/s, latency: 5us}]
+change: [{link: rank0->rank1, bandwidth: 1GB/s, latency: 5us}]    # or a class, or kinds of nodes: edge<->core
 ranks: [rank0, rank3, rank5] # use only these nodes as ranks
 routes: [[rank0, rank4, rank5]]
 
@@ -160,13 +160,15 @@ def _link(entry: Any, where: str) -> tuple[list[str], Link]:
 
 
 def _changed(topology: Topology, entry: Any, where: str) -> Topology:
-    source, arrow, target = str(entry.get("link", "") if isinstance(entry, dict) else "").partition("->")
+    links = str(entry.get("link") or "") if isinstance(entry, dict) else ""
     figures = {"bandwidth", "latency"}
-    if not arrow or entry.keys() - {"link", *figures} or not entry.keys() & figures:
-        raise TopologyError(f"{where}: expected link: a->b with bandwidth: or latency:; found {entry!r}")
+    if not links or entry.keys() - {"link", *figures} or not entry.keys() & figures:
+        raise TopologyError(
+            f"{where}: expected link: a->b, or other links, with bandwidth: or latency:; found {entry!r}"
+        )
     bandwidth, latency = _figures(entry, where)
     try:
-        return topology.with_link(source, target, bytes_per_second=bandwidth, seconds=latency)
+        return topology.with_links(links, bytes_per_second=bandwidth, seconds=latency)
     except TopologyError as error:
         raise TopologyError(f"{where}: {error}") from None
 

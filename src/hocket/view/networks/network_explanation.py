@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hocket.view.words import name_bytes, name_range, name_seconds
+from hocket.view.words import name_bytes, name_layout, name_range, name_seconds
 
 if TYPE_CHECKING:
     from hocket.view.terminal import Terminal
@@ -44,12 +44,15 @@ def print_network_explanation(console: "Terminal", found: dict[str, Any]) -> Non
     """Prints the candidates with their costs, why the first one wins, its messages, and the fastest per size."""
     from rich.markup import escape
 
-    from hocket.view.networks.simulation_text import compared, sentences
+    from hocket.view.networks.simulation_text import compared, print_changes, sentences
 
     rows = found["candidates"]
     size = "" if found["collective"] == "barrier" else f", {name_bytes(found['num_bytes'])}"
     where = f"{found['collective']}{size} on {escape(found['topology'])}, {found['num_ranks']} ranks"
-    console.print(f"{where}: [bold]{escape(found['algorithm'])}[/] is the fastest.\n")
+    layout = name_layout(rows[0]["groups"], rows[0]["dims"])
+    console.print(f"{where}: [bold]{escape(found['algorithm'])}[/]{layout and f' in {layout}'} is the fastest.")
+    print_changes(console, rows[0]["changes"])
+    console.print()
     console.print_table(compared(rows))
     console.print(f"\n{why(rows)}", markup=False)
     console.print("Contention is the cost of sharing links; a negative value is time saved by overlap.", style="dim")

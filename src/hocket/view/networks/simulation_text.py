@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hocket.view.words import name_bytes, name_seconds
+from hocket.view.words import name_bandwidth, name_bytes, name_layout, name_seconds
 
 if TYPE_CHECKING:
     from hocket.network import SimulationResult
@@ -22,11 +22,13 @@ def print_result(
     from rich.markup import escape
 
     size = "" if row["collective"] == "barrier" else f", {name_bytes(row['num_bytes'])}"
+    layout = name_layout(row["groups"], row["dims"])
     console.print(
-        f"[bold]{row['collective']} {escape(row['algorithm'])}[/]{size} on {escape(row['topology'])}, "
-        f"{row['num_ranks']} ranks: "
+        f"[bold]{row['collective']} {escape(row['algorithm'])}[/]{layout and f' in {layout}'}{size} "
+        f"on {escape(row['topology'])}, {row['num_ranks']} ranks: "
         f"[bold]{name_seconds(row['seconds'])}[/]"
     )
+    print_changes(console, row["changes"])
     for line in sentences(row):
         console.print(line, markup=False)
     if result is not None:
@@ -37,11 +39,17 @@ def print_result(
         console.print_table(compared([row, *others]))
 
 
+def print_changes(console: "Terminal", changes: Sequence[str]) -> None:
+    """Prints which constants are not the usual ones, if there are any."""
+    if changes:
+        console.print(f"changed: {'; '.join(changes)}", markup=False)
+
+
 def sentences(row: dict[str, Any]) -> list[str]:
     """Returns lines on the bandwidth, the lower bound, the parts of the time, and the bottleneck links."""
     lines = []
     if row["algbw"] is not None:
-        lines.append(f"algbw {bandwidth(row['algbw'])}, busbw {bandwidth(row['busbw'])}")
+        lines.append(f"algbw {name_bandwidth(row['algbw'])}, busbw {name_bandwidth(row['busbw'])}")
     if row["bound_seconds"]:
         lines.append(
             f"lower bound of any algorithm on this network: {name_seconds(row['bound_seconds'])}; "
@@ -65,16 +73,6 @@ def sentences(row: dict[str, Any]) -> list[str]:
     return lines
 
 
-def bandwidth(bytes_per_second: float | None) -> str:
-    """Returns for example "23.5 GB/s": three digits, decimal units; "-" for None."""
-    if bytes_per_second is None:
-        return "-"
-    for unit, name in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s")):
-        if bytes_per_second >= unit:
-            return f"{bytes_per_second / unit:.3g} {name}"
-    return f"{bytes_per_second / 1e3:.3g} kB/s"
-
-
 def _links(result: "SimulationResult") -> Any:
     """Returns a table of the busiest links and of each class of links: what they carry and how long they are busy."""
     from rich.markup import escape
@@ -91,7 +89,7 @@ def _links(result: "SimulationResult") -> Any:
         table.add_row(
             escape(name),
             str(network.link_class[link]),
-            bandwidth(float(network.bytes_per_second[link])),
+            name_bandwidth(float(network.bytes_per_second[link])),
             name_bytes(round(float(result.link_bytes[link]))),
             name_seconds(float(busy[link])),
             f"{busy[link] / result.seconds:.0%}",
@@ -127,7 +125,7 @@ def compared(rows: Sequence[dict[str, Any]]) -> Any:
             escape(row["algorithm"]),
             name_seconds(row["seconds"]),
             "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
-            bandwidth(row["busbw"]),
+            name_bandwidth(row["busbw"]),
             str(row["num_steps"]),
             *(("-" if part < 0 else "") + name_seconds(abs(part)) for part in parts),
         )

@@ -2,14 +2,17 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from hocket.network import LEGEND, Topology, affinity
+from hocket.view.networks.simulation_text import print_changes
 from hocket.view.terminal import Terminal
 
 _MAX_DEVICES = 256  # most devices in the matrix
+_BESIDE = {"sockets": "socket", "cards": "leaves by"}  # columns of devices beside the matrix
 
 
 def facts_of(topology: Topology) -> dict[str, Any]:
@@ -24,6 +27,7 @@ def facts_of(topology: Topology) -> dict[str, Any]:
     )
     facts: dict[str, Any] = {
         "topology": topology.name,
+        "changes": topology.changes,
         "ranks": topology.num_ranks,
         "nodes": dict(Counter(topology.node_kinds.tolist())),
         "links": [
@@ -33,7 +37,7 @@ def facts_of(topology: Topology) -> dict[str, Any]:
     }
     if topology.num_ranks + int(np.count_nonzero(topology.node_kinds == "nic")) <= _MAX_DEVICES:
         found = affinity(topology)
-        facts |= {"devices": found.devices, "ways": found.ways, "sockets": found.sockets}
+        facts |= asdict(found)
     return facts
 
 
@@ -44,6 +48,7 @@ def print_topology(console: Terminal, facts: dict[str, Any]) -> None:
 
     nodes = ", ".join(f"{number} {kind}" for kind, number in facts["nodes"].items())
     console.print(f"[bold]{escape(facts['topology'])}[/]: {facts['ranks']} ranks; nodes: {escape(nodes)}")
+    print_changes(console, facts["changes"])
     table = Table("links", "number", "GB/s each way", "latency (us)", box=None, padding=(0, 2, 0, 0))
     for link in facts["links"]:
         table.add_row(
@@ -56,31 +61,38 @@ def print_topology(console: Terminal, facts: dict[str, Any]) -> None:
     if "devices" not in facts:
         console.print(f"The matrix is not shown: there are more than {_MAX_DEVICES} devices.")
         return
-    width = max(map(len, (*facts["devices"], *(way for ways in facts["ways"] for way in ways))))
     rows = _matrix(facts, range(len(facts["devices"])))
     first_host = [to for to, way in enumerate(facts["ways"][0]) if not way.startswith("NET")]
-    is_wide = console.is_terminal and (width + 1) * len(rows[0]) > console.width
+    is_wide = console.is_terminal and max(map(len, _lines(rows))) > console.width
     if is_wide and 1 < len(first_host) < len(facts["devices"]):
         rows = _matrix(facts, first_host)
         console.print(
             f"\nThe terminal is narrow, so these are the {len(first_host)} devices of one host; --json has all."
         )
     console.print()
-    for row in rows:
-        console.print(" ".join(entry.ljust(width) for entry in row).rstrip(), markup=False)
+    for line in _lines(rows):
+        console.print(line, markup=False)
     shown = {way.rstrip("0123456789") for ways in facts["ways"] for way in ways}
     console.print()
     for entry, meaning in LEGEND.items():
         if entry.rstrip("#") in shown:
             console.print(f"{entry.ljust(4)} {meaning}", markup=False)
+    if facts["staged"]:
+        console.print("What crosses PCIe goes through the memory of its host on the way.")
+
+
+def _lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the rows of the matrix as lines of text; the columns of devices have one width."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths[: len(rows)] = [max(widths[: len(rows)])] * len(rows)
+    return [" ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def _matrix(facts: dict[str, Any], devices: Sequence[int]) -> list[list[str]]:
     """Returns the rows of the matrix of these devices, by number, with a head."""
-    has_sockets = any(facts["sockets"])
-    head = ["", *(facts["devices"][to] for to in devices), *(["socket"] if has_sockets else [])]
-    rows = [head]
+    beside = [name for name in _BESIDE if any(facts[name])]
+    rows = [["", *(facts["devices"][to] for to in devices), *(_BESIDE[name] for name in beside)]]
     for at in devices:
-        socket = facts["sockets"][at]
-        rows.append([facts["devices"][at], *(facts["ways"][at][to] for to in devices), *([socket] if socket else [])])
+        more = (facts[name][at] for name in beside)
+        rows.append([facts["devices"][at], *(facts["ways"][at][to] for to in devices), *more])
     return rows
