@@ -7,9 +7,8 @@ from xml.etree.ElementTree import Element
 import numpy as np
 import numpy.typing as npt
 
-from hocket.view.networks.simulation_text import bandwidth
 from hocket.view.svg import add, document, number, pair, written
-from hocket.view.words import name_seconds
+from hocket.view.words import name_bandwidth, name_seconds
 
 if TYPE_CHECKING:
     from hocket.network import SimulationResult, Topology
@@ -86,7 +85,7 @@ def _costs(topology: "Topology", name: str) -> str:
     if len(costs) > 1:
         return name
     [(bytes_per_second, seconds)] = costs.tolist()
-    return f"{name}: {bandwidth(bytes_per_second)}, {name_seconds(seconds)}"
+    return f"{name}: {name_bandwidth(bytes_per_second)}, {name_seconds(seconds)}"
 
 
 def _draw_busy(root: Element, topology: "Topology", points: Floats, result: "SimulationResult", below: float) -> None:
