@@ -1,4 +1,4 @@
-"""Tables that fit into a terminal: names are whole, and columns are left out from the right."""
+"""What fits into a terminal: texts go on in the next line, names are whole, columns are left out from the right."""
 
 import io
 import re
@@ -12,19 +12,29 @@ HEADERS = ("collective", "ranks", "algorithm", "time (us)")
 ROWS = (("all_reduce", "4", "nonuniform_hierarchical_ring", "12.5"), ("barrier", "16", "direct", "1.25"))
 
 
-def printed(width: int, monkeypatch: pytest.MonkeyPatch, *, piped: bool = False) -> list[str]:
+def terminal(width: int, monkeypatch: pytest.MonkeyPatch, *, piped: bool = False) -> Terminal:
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
     if not piped:
         monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes any file for a terminal then
     console = Terminal()
     console.file = io.StringIO()
+    return console
+
+
+def lines_of(console: Terminal) -> list[str]:
+    assert isinstance(console.file, io.StringIO)
+    plain = re.sub(r"\x1b\[[\d;]*m", "", console.file.getvalue())
+    return [line.rstrip() for line in plain.splitlines()]
+
+
+def printed(width: int, monkeypatch: pytest.MonkeyPatch, *, piped: bool = False) -> list[str]:
+    console = terminal(width, monkeypatch, piped=piped)
     table = Table(*HEADERS, box=None, show_header=True, header_style="", pad_edge=False)
     for row in ROWS:
         table.add_row(*row)
     console.print_table(table)
-    plain = re.sub(r"\x1b\[[\d;]*m", "", console.file.getvalue())
-    return [line.rstrip() for line in plain.splitlines()]
+    return lines_of(console)
 
 
 def test_columns_that_do_not_fit_are_left_out_from_the_right_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,10 +42,10 @@ def test_columns_that_do_not_fit_are_left_out_from_the_right_and_named(monkeypat
         "collective  ranks  algorithm",
         "all_reduce  4      nonuniform_hierarchical_ring",
     ]
-    assert printed(49, monkeypatch)[3] == "left out, because the terminal is narrow: time (us)"
+    assert printed(49, monkeypatch)[3:] == ["left out, because the terminal is narrow: time", "(us)"]
     narrow = printed(20, monkeypatch)
     assert narrow[:3] == ["collective  ranks", "all_reduce  4", "barrier     16"]
-    assert narrow[3] == "left out, because the terminal is narrow: algorithm, time (us)"
+    assert " ".join(narrow[3:]) == "left out, because the terminal is narrow: algorithm, time (us)"
 
 
 @pytest.mark.parametrize(("width", "piped"), [(120, False), (20, True)])
@@ -53,3 +63,33 @@ def test_the_first_column_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("width", "number"), [(None, 3), (19, 3), (18, 2), (13, 2), (12, 1), (1, 1)])
 def test_how_many_columns_fit(width: int | None, number: int) -> None:
     assert num_fitting([6, 5, 4], 2, width) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("one two three four", ["one two", "three four"]),
+        ("one\n\ntwo three four", ["one", "", "two three", "four"]),
+        ("  step 1: two three", ["  step 1:", "    two", "    three"]),
+        ("OK  two three four", ["OK  two", "    three", "    four"]),
+        ("a-long-word-is-whole and on", ["a-long-word-is-whole", "and on"]),
+        ("tree:N[,link=][,b=]", ["tree:N", "[,link=]", "[,b=]"]),
+    ],
+)
+def test_a_text_goes_on_in_the_next_line_between_words(
+    text: str, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = terminal(10, monkeypatch)
+    console.print(text, markup=False)
+    assert lines_of(console) == lines
+    monkeypatch.delenv("FORCE_COLOR")
+    piped = terminal(10, monkeypatch, piped=True)
+    piped.print(text, markup=False)
+    assert lines_of(piped) == text.splitlines()
+
+
+def test_styles_stay_with_their_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = terminal(10, monkeypatch)
+    console.print("one [bold]two three[/] \\[four]", style="dim")
+    assert lines_of(console) == ["one two", "three", "[four]"]
+    assert isinstance(console.file, io.StringIO) and console.file.getvalue().count("\x1b[1;2m") == 2

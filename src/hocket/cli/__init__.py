@@ -73,7 +73,9 @@ class _CommandParser(argparse.ArgumentParser):
         """Prints the usage and the message, and exits with code 2."""
         wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)$", message)
         near = did_you_mean(wrong[1], re.findall(r"[\w-]+", wrong[2])) if wrong else ""
-        super().error(message + near)
+        self.print_usage(sys.stderr)
+        _print_aside(f"{self.prog}: error: {message}{near}")
+        sys.exit(2)
 
 
 def _print_version(_arguments: argparse.Namespace) -> int:
@@ -102,8 +104,14 @@ def _run(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace
         report = {"error": str(error)} if getattr(arguments, "json", False) else None
         unwritten = _end_output(report)
         where = "expected a writable standard output, found: " if str(unwritten) == str(error) else ""
-        print(f"hocket {arguments.command or '--version'}: {where}{error}", file=sys.stderr)
+        _print_aside(f"hocket {arguments.command or '--version'}: {where}{error}")
         return 1 if isinstance(error, VerifyError) else 2
+
+
+def _print_aside(text: str) -> None:
+    from hocket.view import print_aside
+
+    print_aside(text)
 
 
 def _end_output(report: dict[str, str] | None) -> OSError | None:

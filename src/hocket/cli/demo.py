@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Runs the demo. Returns 0 if weights and losses are equal, else 1. Raises ValueError, OSError, HocketError."""
     from hocket.training import demonstrate
+    from hocket.view import Terminal
 
     progress = None if arguments.json else Progress(arguments.ranks, bar=sys.stdout.isatty())
     try:
@@ -46,7 +47,10 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         if progress and progress.bar:
             print(_SHOW_CURSOR, end="", flush=True)  # rank 0 may have ended while its bar hid the cursor
-    print(json.dumps(as_json(result)) if arguments.json else as_text(result))
+    if arguments.json:
+        print(json.dumps(as_json(result)))
+    else:
+        Terminal().print(as_text(result), markup=False)
     return 0 if result.weights_equal and result.losses_equal else 1
 
 

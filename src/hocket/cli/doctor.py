@@ -6,13 +6,12 @@ The command never ends in a traceback: a check that crashes is reported as a fin
 import argparse
 import json
 import os
-import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hocket.cli.diagnosis import Finding
 
-_COLORS = {"OK": "\033[32m", "WARN": "\033[33m", "FAIL": "\033[31m"}
+_COLORS = {"OK": "green", "WARN": "yellow", "FAIL": "red"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from hocket.cli.diagnosis import diagnose
     from hocket.runtime import variables
+    from hocket.view import Terminal
 
     findings = diagnose()
     failed = any(finding.status == "FAIL" for finding in findings)
@@ -34,16 +34,17 @@ def run(arguments: argparse.Namespace) -> int:
         found = [asdict(finding) for finding in findings]
         print(json.dumps({"healthy": not failed, "findings": found, "variables": known}))
     else:
+        console = Terminal()
         for finding in findings:
-            print(_line(finding, color=sys.stdout.isatty()))
+            console.print(_line(finding))
         for one in variables.VARIABLES:
             if one.name in os.environ:
-                print(f"SET   {one.name}={os.environ[one.name]}: {one.sentence}")
+                console.print(f"SET   {one.name}={os.environ[one.name]}: {one.sentence}", markup=False)
     return 1 if failed else 0
 
 
-def _line(finding: "Finding", *, color: bool) -> str:
-    status = f"{finding.status:<4}"
-    if color:
-        status = f"{_COLORS[finding.status]}{status}\033[0m"
-    return f"{status}  {finding.name}: {finding.found}" + (f"  -> {finding.fix}" if finding.fix else "")
+def _line(finding: "Finding") -> str:
+    from rich.markup import escape
+
+    text = f"  {finding.name}: {finding.found}" + (f"  -> {finding.fix}" if finding.fix else "")
+    return f"[{_COLORS[finding.status]}]{finding.status:<4}[/]{escape(text)}"

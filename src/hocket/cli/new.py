@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from hocket.cli.start_files import start_file
-from hocket.view import saving
+from hocket.view import Terminal, saving
 
 _IMPORTED = ("hocket", "numpy", "msgspec")  # besides the standard library, by the new file
 
@@ -48,11 +48,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"file": str(file), "collective": collective, "name": name, "commands": commands}))
         return 0
+    console = Terminal()
     article = "an" if collective.startswith("a") else "a"
-    print(f"{file} contains {name!r}, {article} {collective} algorithm of your own. Next:")
+    console.print(f"{file} contains {name!r}, {article} {collective} algorithm of your own. Next:", markup=False)
     width = max(map(len, commands.values()))
     for command, meaning in zip(commands.values(), ("prove it", "see its steps", "run it as 4 ranks"), strict=True):
-        print(f"  {command:<{width}}  # {meaning}")
+        console.print(f"  {command:<{width}}  # {meaning}", markup=False)
     return 0
 
 

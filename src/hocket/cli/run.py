@@ -11,7 +11,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket run`."""
     from hocket.cli.argument_types import time_limit
 
-    parser.usage = "hocket run -n RANKS [--label] [--timeout SECONDS] -- PROGRAM [ARGUMENT ...]"
+    parser.usage = "hocket run -n RANKS [--label] [--timeout SECONDS] -- PROGRAM [ARG ...]"
     parser.epilog = (
         "PROGRAM is a Python file, `-m MODULE`, or any executable, in PATH or in this folder. The environment "
         "variables of torchrun are set, so PyTorch programs work unchanged. Each rank is bound to its share of the "
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     program = arguments.program[1:] if arguments.program[:1] == ["--"] else arguments.program
     if not program:
-        print("hocket run: expected a program; for example: hocket run -n 4 -- script.py", file=sys.stderr)
+        _print_aside("hocket run: expected a program; for example: hocket run -n 4 -- script.py")
         return 2
     check_ranks(arguments.ranks)
     try:
@@ -41,12 +41,17 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.ranks, _command(program), label=arguments.label, timeout=arguments.timeout
         )
     except OSError as error:
-        print(
+        _print_aside(
             f"hocket run: cannot start {program[0]!r}: {error.strerror}; expected a Python file, `-m MODULE` or an "
-            f"executable, relative to {Path.cwd()}",
-            file=sys.stderr,
+            f"executable, relative to {Path.cwd()}"
         )
         return 127 if isinstance(error, FileNotFoundError) else 126
+
+
+def _print_aside(text: str) -> None:
+    from hocket.view import print_aside  # only now: ranks start sooner without it
+
+    print_aside(text)
 
 
 def _command(program: list[str]) -> list[str]:

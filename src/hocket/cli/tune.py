@@ -4,7 +4,6 @@ import argparse
 import json
 import math
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,7 +97,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _tell(text: str) -> None:
-    print(f"hocket tune: {text}", file=sys.stderr, flush=True)
+    from hocket.view import print_aside
+
+    print_aside(f"hocket tune: {text}")
 
 
 def _check_alone(arguments: argparse.Namespace) -> None:
@@ -137,21 +138,24 @@ def _measure_machine(as_json: bool) -> int:
     import msgspec
 
     from hocket.runtime.tuning import machine_costs
-    from hocket.view import name_bytes, name_count, name_seconds
+    from hocket.view import Terminal, name_bytes, name_count, name_seconds
 
+    console = Terminal()
     costs, kept = machine_costs.store(machine_costs.measure())
     if as_json:
         print(json.dumps(msgspec.to_builtins(costs) | {"file": str(kept)}))
         return 0
-    print(
+    console.print(
         f"{name_count(costs.num_cores, 'core')}; time until one core sees a store of another: "
         f"{name_seconds(costs.hop_seconds)}"
     )
     for kind, rates in costs.bytes_per_second.items():
         alone = ", ".join(f"{rate / 1e9:.1f} ({name_bytes(size)})" for size, rate in rates.items())
         together = costs.together_bytes_per_second[kind] / 1e9
-        print(f"{kind}, GB/s of one core, by bytes touched: {alone}; of all cores, in main memory: {together:.1f}")
-    print(f"{kept}: the best values measured on this machine so far, for `hocket bench` and `hocket explain`")
+        text = f"{kind}, GB/s of one core, by bytes touched: {alone}; of all cores, in main memory: {together:.1f}"
+        console.print(text, markup=False)
+    text = f"{kept}: the best values measured on this machine so far, for `hocket bench` and `hocket explain`"
+    console.print(text, markup=False)
     return 0
 
 

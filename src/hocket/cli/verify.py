@@ -38,7 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
         progress=_with_progress,
     )
     if not proof.algorithms:
-        print(f"hocket verify: {proof.failures[0].message}", file=sys.stderr)
+        from hocket.view import print_aside
+
+        print_aside(f"hocket verify: {proof.failures[0].message}")
     if arguments.json:
         print(json.dumps(proof.as_json()))
     elif proof.algorithms:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hocket.view.schedules.schedule_text import print_schedule as print_schedule
     from hocket.view.terminal import Terminal as Terminal
     from hocket.view.terminal import num_fitting as num_fitting
+    from hocket.view.terminal import print_aside as print_aside
     from hocket.view.terminal import terminal_width as terminal_width
     from hocket.view.traces.trace_summary import summarise as summarise
     from hocket.view.traces.trace_tables import print_summary as print_summary
@@ -51,7 +52,7 @@ else:
             "schedules.collective_text": ["print_collective"],
             "schedules.schedule_picture": ["draw_schedule"],
             "schedules.schedule_text": ["print_schedule"],
-            "terminal": ["Terminal", "num_fitting", "terminal_width"],
+            "terminal": ["Terminal", "num_fitting", "print_aside", "terminal_width"],
             "traces.trace_summary": ["summarise"],
             "traces.trace_tables": ["print_summary"],
             "traces.trace_timeline": ["Timeline"],

@@ -118,7 +118,9 @@ def run(arguments: argparse.Namespace) -> int:
         return int(run_as_rank(settings) > 0)
     except KeyboardInterrupt:
         if environment.rank == 0:
-            print("hocket bench: interrupted; the rows printed above are complete", file=sys.stderr)
+            from hocket.view import print_aside
+
+            print_aside("hocket bench: interrupted; the rows printed above are complete")
         raise
     except Exception as error:
         # Rank 0 has printed the error in its JSON, unless rank 0 itself died.

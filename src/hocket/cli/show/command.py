@@ -6,7 +6,6 @@ A view is a module hocket.cli.show.show_VIEW with `add_arguments(parser)` for it
 import argparse
 import importlib
 import json
-import sys
 from typing import Any
 
 from hocket.view import saving
@@ -89,7 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
 
         shown.print(Terminal())
     elif breach:
-        print(f"hocket show: {breach}", file=sys.stderr)
+        from hocket.view import print_aside
+
+        print_aside(f"hocket show: {breach}")
     return 1 if breach else 0
 
 

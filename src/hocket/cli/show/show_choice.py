@@ -188,7 +188,7 @@ def _print(lines: list[dict[str, Any]], shares_cores: bool | None) -> None:
     console.print_table(table)
     for line in lines:
         if line.get("refused"):
-            console.print(line["refused"], style="red", markup=False, soft_wrap=True)
+            console.print(line["refused"], style="red", markup=False)
     console.print()
     here = _RANKS_NOTE.format("share cores" if shares_cores else "have a core each")
-    console.print(here if ranked else _TABLE_NOTE, style="dim", soft_wrap=True)
+    console.print(here if ranked else _TABLE_NOTE, style="dim")

@@ -37,10 +37,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _print_kinds(*, as_json: bool) -> None:
     from hocket.network import KINDS
+    from hocket.view import Terminal
 
     if as_json:
         print(json.dumps({"kinds": {name: {"usage": kind.usage, "about": kind.about} for name, kind in KINDS.items()}}))
         return
+    console = Terminal()
     for name, kind in KINDS.items():
-        print(f"{name}:{kind.usage}\n    {kind.about}")
-    print("INNER@OUTER\n    a network INNER at each rank of OUTER, for example dgx-h100:1@torus:4x4")
+        console.print(f"{name}:{kind.usage}\n    {kind.about}", markup=False)
+    console.print("INNER@OUTER\n    a network INNER at each rank of OUTER, for example dgx-h100:1@torus:4x4")

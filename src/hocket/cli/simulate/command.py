@@ -5,7 +5,6 @@ The simulated schedule is the one that would run. --sweep varies sizes, ranks, a
 
 import argparse
 import json
-import sys
 
 from hocket.answers import DEFAULT_BYTES, MOST_RANKS, SimulationCase
 from hocket.cli.simulate import sweep
@@ -62,10 +61,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.trace is not None and arguments.level != LEVELS[-1]:
         raise ValueError(f"--trace: expected --level {LEVELS[-1]}, the only one with times; found {arguments.level}")
     from hocket.answers import fastest_of
+    from hocket.view import print_aside
 
     cases, notes = cases_asked(arguments)
     for note in notes:
-        print(f"hocket simulate: {note}", file=sys.stderr, flush=True)
+        print_aside(f"hocket simulate: {note}")
     if arguments.sweep:
         return sweep.run(arguments, cases)
     for name in ("csv", "plot", "jobs", "backend"):

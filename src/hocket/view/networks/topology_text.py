@@ -9,7 +9,7 @@ import numpy as np
 
 from hocket.network import LEGEND, Topology, affinity
 from hocket.view.networks.simulation_text import print_changes
-from hocket.view.terminal import Terminal
+from hocket.view.terminal import Terminal, num_fitting
 
 _MAX_DEVICES = 256  # most devices in the matrix
 _BESIDE = {"sockets": "socket", "cards": "leaves by"}  # columns of devices beside the matrix
@@ -63,15 +63,16 @@ def print_topology(console: Terminal, facts: dict[str, Any]) -> None:
         return
     rows = _matrix(facts, range(len(facts["devices"])))
     first_host = [to for to, way in enumerate(facts["ways"][0]) if not way.startswith("NET")]
-    is_wide = console.is_terminal and max(map(len, _lines(rows))) > console.width
-    if is_wide and 1 < len(first_host) < len(facts["devices"]):
+    width = console.width if console.is_terminal else None
+    if len(_blocks(rows, width)) > 1 and 1 < len(first_host) < len(facts["devices"]):
         rows = _matrix(facts, first_host)
         console.print(
             f"\nThe terminal is narrow, so these are the {len(first_host)} devices of one host; --json has all."
         )
-    console.print()
-    for line in _lines(rows):
-        console.print(line, markup=False)
+    for block in _blocks(rows, width):
+        console.print()
+        for line in block:
+            console.print(line, markup=False)
     shown = {way.rstrip("0123456789") for ways in facts["ways"] for way in ways}
     console.print()
     for entry, meaning in LEGEND.items():
@@ -81,11 +82,18 @@ def print_topology(console: Terminal, facts: dict[str, Any]) -> None:
         console.print("What crosses PCIe goes through the memory of its host on the way.")
 
 
-def _lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns the rows of the matrix as lines of text; the columns of devices have one width."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    widths[: len(rows)] = [max(widths[: len(rows)])] * len(rows)
-    return [" ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+def _blocks(rows: Sequence[Sequence[str]], width: int | None) -> list[list[str]]:
+    """Returns the rows of the matrix as lines of text, in blocks of columns that fit; columns of devices are alike."""
+    first, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths[: len(rows) - 1] = [max(first, *widths[: len(rows) - 1])] * (len(rows) - 1)
+    first = widths[0]
+    blocks, at = [], 1
+    while at < len(rows[0]):
+        end = at + max(1, num_fitting([first, *widths[at - 1 :]], 1, width) - 1)
+        cells = [[row[0], *row[at:end]] for row in rows]
+        blocks.append([" ".join(map(str.ljust, row, [first, *widths[at - 1 : end - 1]])).rstrip() for row in cells])
+        at = end
+    return blocks
 
 
 def _matrix(facts: dict[str, Any], devices: Sequence[int]) -> list[list[str]]:
