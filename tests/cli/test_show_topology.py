@@ -82,3 +82,18 @@ def test_mistakes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "expected KIND:ARGS" in (captured := capsys.readouterr().err) or "nor KIND:ARGS" in captured
     assert main(["show", "ring", "--topology", "ring:4"]) == 2
     assert "--topology belongs to `hocket show topology`" in capsys.readouterr().err
+    assert main(["show", "topology", "ring:4", "--topology", "ring:8"]) == 2
+    assert "expected one network; found ring:4 and --topology ring:8; leave one out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["show topology", "explain all_reduce -b 1K"])
+def test_a_second_network_is_refused_and_the_command_that_compares_is_named(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), "--topology", "ring:4", "--topology", "ring:8"])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and "expected one network; found ring:4 and ring:8; run the command once" in said
+    compared = said.rpartition(": hocket ")[2].split()
+    rows = text_of(capsys, *compared).splitlines()
+    assert {row.split(",")[2] for row in rows[1:]} == {"ring:4", "ring:8"}

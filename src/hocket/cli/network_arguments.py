@@ -1,15 +1,31 @@
 """Declares the options of commands that take a network."""
 
 import argparse
+from typing import Any
 
 from hocket.answers import PLACEHOLDER
+
+
+class OneNetwork(argparse.Action):
+    """The option of a command that takes one network, so it can be given once."""
+
+    def __call__(self, _: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, *__: Any) -> None:
+        """Keeps the network. Raises ArgumentError if there is one already."""
+        before = getattr(namespace, self.dest)
+        if before is not None:
+            raise argparse.ArgumentError(
+                self,
+                f"expected one network; found {before} and {value}; run the command once for each, or compare their "
+                f"times: hocket simulate all_reduce --sweep --topology {before} --topology {value}",
+            )
+        setattr(namespace, self.dest, value)
 
 
 def add_topology(parser: argparse.ArgumentParser, *, several: bool = False, required: bool = False) -> None:
     """Declares --topology, --link, --reduce and --overhead."""
     parser.add_argument(
         "--topology",
-        action="append" if several else "store",
+        action="append" if several else OneNetwork,
         required=required,
         metavar="KIND:ARGS",
         help=f"the network, for example torus:4x4 or dgx-h100:2; or a file: YAML, or one of ASTRA-sim, SimAI or Slurm "

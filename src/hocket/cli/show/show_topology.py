@@ -6,11 +6,16 @@ import json
 
 def add_arguments(topology: argparse._ArgumentGroup) -> None:
     """Declares what `hocket show topology` takes besides --json."""
+    from hocket.cli.network_arguments import OneNetwork
+
     topology.description = (
         "a network and how its devices reach each other, for example: hocket show topology dgx-a100:1"
     )
     topology.add_argument(
-        "--topology", metavar="KIND:ARGS", help="the same as KIND:ARGS alone; without both, list all kinds of network"
+        "--topology",
+        action=OneNetwork,
+        metavar="KIND:ARGS",
+        help="the same as KIND:ARGS alone; without both, list all kinds of network",
     )
 
 
@@ -19,6 +24,10 @@ def run(arguments: argparse.Namespace) -> int:
     from hocket.answers import topology
     from hocket.view import Terminal, saving
 
+    if arguments.network and arguments.topology:
+        raise ValueError(
+            f"expected one network; found {arguments.network} and --topology {arguments.topology}; leave one out"
+        )
     named = arguments.network or arguments.topology
     if named is None:
         _print_kinds(as_json=arguments.json)
