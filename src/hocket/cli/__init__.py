@@ -73,6 +73,9 @@ class _CommandParser(argparse.ArgumentParser):
         """Prints the usage and the message, and exits with code 2."""
         wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)$", message)
         near = did_you_mean(wrong[1], re.findall(r"[\w-]+", wrong[2])) if wrong else ""
+        bare = re.search(r"argument ([^:/]+).*: expected one argument$", message)
+        shown = re.search(rf"{re.escape(bare[1])} [^\s\]]+", self.format_usage()) if bare else None
+        near += f": {shown[0]}" if shown else ""
         self.print_usage(sys.stderr)
         _print_aside(f"{self.prog}: error: {message}{near}")
         sys.exit(2)

@@ -70,10 +70,12 @@ def run(arguments: argparse.Namespace) -> int:
         return sweep.run(arguments, cases)
     for name in ("csv", "plot", "jobs", "backend"):
         if getattr(arguments, name) is not None:
-            raise ValueError(f"--{name} belongs to --sweep")
+            raise ValueError(f"--{name} belongs to --sweep, which simulates every combination; add --sweep")
     calls = {(case.topology, case.num_ranks, case.num_bytes) for case in cases}
     if len(calls) > 1:
-        raise ValueError(f"expected one size, rank count and topology without --sweep; found {len(calls)} cases")
+        raise ValueError(
+            f"expected one size, rank count and topology without --sweep; found {len(calls)} cases; add --sweep"
+        )
     if arguments.trace is not None:
         from hocket.cli.writable import check_writable
 

@@ -54,12 +54,14 @@ def run(arguments: argparse.Namespace, cases: Sequence[SimulationCase]) -> int:
     rows = list(_with_bar(sweep(cases, arguments.jobs or 1, arguments.backend), len(cases)))
     if arguments.csv is not None:
         saving.write(arguments.csv, as_csv(rows))
-    drawn = []
+    drawn: list[str] = []
     if arguments.plot is not None:
-        from hocket.view import draw_all
+        from hocket.view import draw_all, print_aside
 
         networks = [str(case.topology) for case in cases]
-        drawn = draw_all(arguments.plot, rows, networks, lambda number: cases[number].result())
+        drawn, needs = draw_all(arguments.plot, rows, networks, lambda number: cases[number].result())
+        if needs:
+            print_aside(f"hocket simulate: drew {', '.join(drawn) or 'nothing'}; {'; '.join(needs)}")
     if arguments.json:
         print(json.dumps({"rows": rows, "pictures": drawn}))
     elif arguments.csv is None:

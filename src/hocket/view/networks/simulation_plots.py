@@ -31,17 +31,22 @@ def require_matplotlib() -> Any:
 
 def draw_all(
     stem: str, rows: Sequence[dict[str, Any]], networks: Sequence[str], result_of: Callable[[int], "SimulationResult"]
-) -> list[str]:
-    """Draws every picture that the rows have data for, and returns the files.
+) -> tuple[list[str], list[str]]:
+    """Draws every picture that the rows have data for. Returns the files, and what the others would need.
 
     networks: for each row, the network as the user wrote it. result_of(i): the simulation of row i, with its links.
     """
-    drawn = []
+    drawn, needs = [], []
     sizes, counts = {row["num_bytes"] for row in rows}, {row["num_ranks"] for row in rows}
     if len(sizes) > 1 and any(row["busbw"] for row in rows):
         drawn += [over(f"{stem}-{name}.svg", rows, "num_bytes", column) for name, column in _COLUMNS]
+    elif rows[0]["collective"] != "barrier":
+        more = "several sizes, such as -b 1K,64K,4M" if len(sizes) == 1 else "two ranks or more"
+        needs.append(f"{stem}-time.svg and {stem}-busbw.svg need {more}")
     if len(sizes) > 1 and len(counts) > 1:
         drawn.append(best_map(f"{stem}-best.svg", rows, networks))
+    elif rows[0]["collective"] != "barrier":
+        needs.append(f"{stem}-best.svg needs several sizes and rank counts, such as -b 1K,64K,4M -n 4,8,16")
     largest = [(row["num_bytes"], row["num_ranks"], -row["seconds"]) for row in rows]
     last = largest.index(max(largest))
     result = result_of(last)
@@ -49,7 +54,9 @@ def draw_all(
         file, title = f"{stem}-heat.svg", f"{rows[last]['collective']} {rows[last]['algorithm']}"
         saving.write(file, draw_network(result.topology, result, title))
         drawn.append(file)
-    return drawn
+    else:
+        needs.append(f"{stem}-heat.svg needs fewer ranks: more than {_MOST_DRAWN} links are busy")
+    return drawn, needs
 
 
 def over(file: str, rows: Sequence[dict[str, Any]], abscissa: str, ordinate: str) -> str:

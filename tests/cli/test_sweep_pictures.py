@@ -1,0 +1,63 @@
+"""hocket simulate --sweep --plot: which pictures come, and what the others need."""
+
+from pathlib import Path
+
+import pytest
+
+from hocket.cli import main
+from hocket.view.networks import simulation_plots
+from tests.cli.printed import json_of
+
+CALL = ("simulate", "all_reduce", "--algorithm", "ring", "--topology", "ring:N", "--sweep")
+
+
+@pytest.mark.parametrize(
+    ("options", "drawn", "needs"),
+    [
+        ("-b 1K -n 4", ["heat"], "time.svg and {}-busbw.svg need several sizes, such as -b 1K,64K,4M"),
+        ("-b 1K -n 4,8", ["heat"], "{}-best.svg needs several sizes and rank counts, such as -b 1K,64K,4M -n 4,8,16"),
+        ("-b 1K,1M -n 1", ["heat"], "busbw.svg need two ranks or more"),
+        ("-b 1K,1M -n 4", ["time", "busbw", "heat"], "{}-best.svg needs several sizes and rank counts"),
+        ("-b 1K,1M -n 4,8", ["time", "busbw", "best", "heat"], ""),
+    ],
+)
+def test_what_a_missing_picture_needs_is_said(
+    options: str, drawn: list[str], needs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stem = str(tmp_path / "all")
+    assert main([*CALL, *options.split(), "--plot", stem]) == 0
+    said = capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == sorted(tmp_path / f"all-{name}.svg" for name in drawn)
+    assert needs.format(stem) in said and bool(said) == bool(needs)
+
+
+def test_too_many_busy_links_are_not_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(simulation_plots, "_MOST_DRAWN", 7)
+    assert main([*CALL, "-b", "1K", "-n", "8", "--plot", str(tmp_path / "all")]) == 0
+    said = capsys.readouterr().err
+    assert "hocket simulate: drew nothing; " in said and "heat.svg needs fewer ranks: more than 7 links" in said
+
+
+def test_a_barrier_has_no_sizes_to_ask_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call = ("simulate", "barrier", "--topology", "ring:4", "--sweep", "--plot", str(tmp_path / "all"))
+    assert json_of(capsys, *call)["pictures"] == [str(tmp_path / "all-heat.svg")]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("-n 4 -b 1M --plot out", "--plot belongs to --sweep, which simulates every combination; add --sweep"),
+        ("-n 4 -b 1K,1M", "found 2 cases; add --sweep"),
+        ("-n 4 -b 1M --plot", "argument --plot: expected one argument: --plot STEM"),
+        ("-n 4 -b", "argument -b/--bytes: expected one argument: -b B,..."),
+    ],
+)
+def test_the_error_says_what_to_add(options: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        assert main([*CALL[:-1], *options.split()]) == 2
+    except SystemExit as ended:
+        assert ended.code == 2
+    assert f"{said}\n" in capsys.readouterr().err
