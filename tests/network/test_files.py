@@ -195,6 +195,17 @@ def test_our_own_entries_are_taken_over_by_reference() -> None:
     assert load(text).num_links == 4
 
 
+@pytest.mark.parametrize("name", ["g0..7", "g0..g7", "g0...7", "'g[0-7]'", "'g{0..7}'", "g[0-7]", "g{0..7}"])
+def test_a_range_of_nodes_is_refused_and_never_one_node(name: str) -> None:
+    told = "; ranges such as .* are not read: write each name, as in gpu: .g0, g1., or begin with topology: KIND:ARGS"
+    for nodes, end in ((name, "s"), ("a", name)):
+        with pytest.raises(TopologyError, match=told):
+            load(f"nodes: {{gpu: [{nodes}], switch: [s]}}\nlinks: [{{between: [a, {end}], link: qpi}}]\n")
+    with pytest.raises(TopologyError, match=told):
+        load(f"topology: ring:4\nranks: [{name}]\n")
+    assert load("nodes: {gpu: [r0-1, v2.10]}\nlinks: [{between: [r0-1, v2.10], link: qpi}]\n").num_ranks == 2
+
+
 def test_kinds_are_loaded_by_name() -> None:
     assert load("ring:3").num_ranks == load("ring:1@ring:3").num_ranks == 3
     long = "@".join(["ring:1,bandwidth=25GB/s,latency=1us"] * 120)
@@ -260,6 +271,12 @@ def test_kinds_are_loaded_by_name() -> None:
         ("topology: [1, 2]\n", r"topology: expected KIND:ARGS, found \[1, 2\]"),
         ("topology: ring:x\n", "topology: 'ring:x'"),
         ("nodes: {gpu: g0}\nlinks: []\n", "expected a list of names as nodes of kind gpu, found 'g0'"),
+        ("nodes: {gpu: 8}\nlinks: []\n", "of kind gpu, found 8; write each name, as in gpu: .g0, g1.,"),
+        ("nodes: {gpus: [a, b]}\nlinks: []\n", "expected gpu, npu, host as kinds of ranks; found 'gpus'; did you mean"),
+        ("nodes: {GPU: [a, b]}\nlinks: []\n", "found 'GPU'; did you mean 'gpu'?"),
+        ("nodes: {gpu: [a, b]}\nlinks: [{between: [gpu, b], link: qpi}]\n", "'gpu' is a kind of nodes, so name its"),
+        ("topology: 'switch:4,reduces=yes'\nreducing: [switch]\n", "'switch' is a kind of nodes, so name its nodes"),
+        ("nodes: {gpu: [a, b]}\nlinks: [{between: [[a, b], b], link: qpi}]\n", "one node, found .'a', 'b'.; write an"),
         ("outer: ring:3\ninner: [home:1]\n", "ring:3 has 3 ranks; found 1 networks"),
         (ASTRA.replace("[ 2, 8, 4 ]", "[ 2, 8 ]"), "expected topology with one value for each dimension"),
         (ASTRA.replace("[ 2, 8, 4 ]", "16"), "expected positive whole numbers as npus_count, found 16"),

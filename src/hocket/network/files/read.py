@@ -12,7 +12,7 @@ from hocket.errors import TopologyError, did_you_mean
 from hocket.network.files.astra import from_astra
 from hocket.network.files.simai import from_simai
 from hocket.network.files.slurm import from_slurm
-from hocket.network.files.topology_file import from_description
+from hocket.network.files.topology_file import from_description, ranges_in
 from hocket.network.kinds.by_name import KINDS, parse
 from hocket.network.topology import Topology
 
@@ -68,7 +68,7 @@ def _yaml(text: str, name: str) -> dict[str, Any]:
     try:
         entries = yaml.load(text, _strict(yaml))
     except yaml.YAMLError as error:
-        raise TopologyError(f"{name} is not YAML: {error}") from error
+        raise TopologyError(f"{name} is not YAML: {error}{ranges_in(text)}") from error
     except RecursionError:
         raise TopologyError(f"{name}: expected YAML of a few levels, found entries nested too deeply") from None
     if isinstance(entries, list) and all(isinstance(one, dict) and "topology" in one for one in entries):

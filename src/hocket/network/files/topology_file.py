@@ -12,7 +12,8 @@ outer: torus:2x2
 inner: [dgx-h100:1, dgx-h100:1, dgx-a100:1, home:1]    # or one for all
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +29,8 @@ from hocket.network.topology import Topology
 _BASES = ({"topology"}, {"nodes", "links"}, {"outer", "inner"})
 _CHANGES = {"name", "change", "ranks", "routes", "reducing"}
 _ENDPOINTS = ("gpu", "npu", "host")  # kinds that do not forward traffic of others
+_EACH = "write each name, as in gpu: [g0, g1], or begin with topology: KIND:ARGS, which names its nodes"
+_RANGE = re.compile(r"\d\.\.+[\w-]*\d|[\[{]\d+(-|\.\.+)\d+[]}]")
 
 
 def from_description(entries: Mapping[str, Any], name: str) -> Topology:
@@ -98,7 +101,13 @@ def _drawn(entries: Mapping[str, Any], name: str) -> Topology:
     names, kinds = [], []
     for kind, of_kind in entries["nodes"].items():
         if not isinstance(of_kind, list):
-            raise TopologyError(f"{name}: expected a list of names as nodes of kind {kind}, found {of_kind!r}")
+            raise TopologyError(f"{name}: expected a list of names as nodes of kind {kind}, found {of_kind!r}; {_EACH}")
+        meant = str(kind).lower().removesuffix("s")
+        if meant in _ENDPOINTS and kind != meant:
+            raise TopologyError(
+                f"{name}: nodes: expected {', '.join(_ENDPOINTS)} as kinds of ranks; found {kind!r}; "
+                f"did you mean {meant!r}?"
+            )
         for node in of_kind:
             names.append(_node(node, f"{name}: nodes"))
             kinds.append(str(kind))
@@ -110,7 +119,7 @@ def _drawn(entries: Mapping[str, Any], name: str) -> Topology:
         both, link = _link(entry, where)
         for node in both:
             if node not in numbers:
-                near = did_you_mean(node, names)
+                near = _near(node, names, kinds)
                 raise TopologyError(
                     f"{where} has an unknown node {node!r}; the nodes are {', '.join(names[:12])}{near}"
                 )
@@ -196,15 +205,33 @@ def _known(topology: Topology, names: Any, where: str) -> list[str]:
     nodes = [_node(node, where) for node in names]
     for node in nodes:
         if node not in topology.node_numbers:
-            raise TopologyError(f"{where} has an unknown node {node!r}{did_you_mean(node, topology.node_numbers)}")
+            near = _near(node, topology.node_numbers, topology.node_kinds.tolist())
+            raise TopologyError(f"{where} has an unknown node {node!r}{near}")
     return nodes
+
+
+def _near(name: str, names: Iterable[str], kinds: Iterable[str]) -> str:
+    """Returns which node the unknown one is near; or that it is a kind of nodes."""
+    if name in kinds:
+        return f"; {name!r} is a kind of nodes, so name its nodes one by one"
+    return did_you_mean(name, names)
+
+
+def ranges_in(text: str) -> str:
+    """Returns what to do about a range of nodes in a text, such as g0..7 or g[0-7]; "" if there is none."""
+    found = _RANGE.search(text)
+    return f"; ranges such as {found[0]!r} are not read: {_EACH}" if found else ""
 
 
 def _node(name: Any, where: str) -> str:
     """Returns the name of a node, a text or a number in the file."""
+    if isinstance(name, list | dict):
+        raise TopologyError(f"{where}: expected the name of one node, found {name!r}; write an entry for each node")
     if not isinstance(name, str | int) or isinstance(name, bool):
         raise TopologyError(
             f"{where}: expected names of nodes, found {name!r}, which YAML makes of words such as no, on and ~: quote "
             "such a name, as in 'no'"
         )
+    if several := ranges_in(str(name)):
+        raise TopologyError(f"{where}: expected the name of one node, found {name!r}{several}")
     return str(name)
