@@ -1,6 +1,10 @@
-"""Draws a network as SVG: its nodes and cables; after a simulation, how busy each link is."""
+"""Draws a network as SVG: its nodes and cables; after a simulation, how busy each link is.
+
+A picture of many nodes has small marks without names, and says what is in each row. Above that it is a sentence.
+"""
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import Element
 
@@ -14,8 +18,11 @@ if TYPE_CHECKING:
     from hocket.network import SimulationResult, Topology
 
 _MOST_NAMED = 80  # nodes with their names
+_CLOSEST = 3.0  # pixels between the nearest nodes
+_RADIUS = 6.0  # of a mark, in pixels, if there is room
 _APART, _LEVEL, _MOST_WIDE = 76.0, 120.0, 1400.0  # pixels between near nodes, between levels, and of the picture
 _MARGIN, _NAME, _TOP, _LEGEND = 44.0, 60.0, 56.0, 34.0  # pixels around, for the last name, the title and the legend
+_BENT, _BENT_IN_ROW = 28.0, 50.0  # most pixels by which a bent link leaves the straight line: on a grid, in a row
 _MOST_TESTED = 1 << 24  # pairs of a link and a node that it may pass
 _INK, _GREY, _IDLE = "#24292f", "#6e7781", "#d0d7de"
 _SCALE = ((255, 237, 160), (254, 178, 76), (240, 59, 32), (128, 0, 38))  # of busy links, from 0 to 1
@@ -30,26 +37,68 @@ def draw_network(topology: "Topology", result: "SimulationResult | None" = None,
     Without a result each cable is one line, in the colour of its class. With one, the two directions of a cable lie
     side by side, each a little to the right of the middle.
     """
-    points = _in_pixels(positions(topology), has_levels=_has_levels(topology))
-    width, height = points.max(axis=0, initial=0.0) + _MARGIN
-    costs = {name: _costs(topology, name) for name in dict.fromkeys(topology.link_class.tolist())}
-    legend = 16 + sum(map(_legend_width, costs.values())) if result is None else 0.0
-    width = max(float(width) + _NAME - _MARGIN, 360.0, legend)
-    root = document(width, float(height) + _LEGEND, font_family="sans-serif", font_size=11)
-    add(root, "rect", width="100%", height="100%", fill="white")
+    has_levels, named = _has_levels(topology), topology.num_nodes <= _MOST_NAMED
+    points = _in_pixels(positions(topology), has_levels=has_levels)
+    apart = _apart(topology, points, has_levels=has_levels)
     name = f"{title} on {topology.name}" if title else topology.name
-    add(root, "text", name, x=16.0, y=24.0, font_size=14, font_weight="bold", fill=_INK)
+    if apart < _CLOSEST:
+        return _too_many(topology, name)
+    radius = min(_RADIUS, 0.42 * apart)
+    rows = [] if named or not has_levels else _rows(topology, points)
+    width, height = points.max(axis=0, initial=0.0) + _MARGIN
     cables = _cables(topology)
     about = f"{topology.num_ranks} ranks, {topology.num_nodes} nodes, {topology.num_links} links"
     if result is None and topology.num_links == 2 * len(cables):
         about += ", one in each direction of a line"
+    if not named:
+        about += f"; to read names, point at a node in a browser, or draw a network of at most {_MOST_NAMED} nodes"
+    costs = {name: _costs(topology, name) for name in dict.fromkeys(topology.link_class.tolist())}
+    legend = 16 + sum(map(_legend_width, costs.values())) if result is None else 0.0
+    beside = max([_NAME, *(24 + 6.6 * len(text) for _, text in rows)])
+    width = max(float(width) + beside - _MARGIN, 360.0, 16 + 6.2 * len(about), legend)
+    root = document(width, float(height) + _LEGEND, font_family="sans-serif", font_size=11)
+    add(root, "rect", width="100%", height="100%", fill="white")
+    add(root, "text", name, x=16.0, y=24.0, font_size=14, font_weight="bold", fill=_INK)
     add(root, "text", about, x=16.0, y=42.0, fill=_GREY)
     if result is None:
         _draw_cables(root, topology, points, cables, costs, float(height))
     else:
         _draw_busy(root, topology, points, result, float(height))
-    _draw_nodes(root, topology, points)
+    _draw_nodes(root, topology, points, radius, named=named)
+    for y, text in rows:
+        add(root, "text", text, x=float(points[:, 0].max()) + 16, y=y + 4, fill=_INK)
     return written(root)
+
+
+def _too_many(topology: "Topology", name: str) -> str:
+    """Returns a picture of one sentence, for a network whose marks would cover each other."""
+    root = document(720, 84, font_family="sans-serif", font_size=11)
+    add(root, "rect", width="100%", height="100%", fill="white")
+    add(root, "text", name, x=16.0, y=24.0, font_size=14, font_weight="bold", fill=_INK)
+    about = f"{topology.num_ranks} ranks, {topology.num_nodes} nodes, {topology.num_links} links: too many to draw."
+    add(root, "text", about, x=16.0, y=44.0, fill=_INK)
+    instead = "Draw fewer hosts or ranks of this kind; `hocket show topology` without --svg counts nodes and links."
+    add(root, "text", instead, x=16.0, y=62.0, fill=_INK)
+    return written(root)
+
+
+def _apart(topology: "Topology", points: Floats, *, has_levels: bool) -> float:
+    """Returns the pixels between the nearest nodes of a row, or on a grid or circle between neighbours."""
+    if has_levels:
+        rows = (np.sort(points[points[:, 1] == height, 0]) for height in np.unique(points[:, 1]))
+        gaps = np.concatenate([np.diff(row) for row in rows])
+    else:
+        gaps = np.linalg.norm(points[topology.link_source] - points[topology.link_target], axis=1)
+    return float(gaps.min(initial=np.inf))
+
+
+def _rows(topology: "Topology", points: Floats) -> list[tuple[float, str]]:
+    """Returns where each row of nodes is, and how many nodes of each kind it has."""
+    found = []
+    for height in np.unique(points[:, 1]).tolist():
+        kinds = Counter(topology.node_kinds[points[:, 1] == height].tolist())
+        found.append((height, ", ".join(f"{number} {kind}" for kind, number in kinds.items())))
+    return found
 
 
 def _cables(topology: "Topology") -> list[int]:
@@ -65,7 +114,7 @@ def _draw_cables(
     """Draws each cable as one line, and a legend of their classes with `costs`."""
     colour = {name: _CLASSES[i % len(_CLASSES)] for i, name in enumerate(costs)}
     ends = np.sort(np.stack((topology.link_source, topology.link_target), axis=1), axis=1)[cables]
-    for link, way in zip(cables, _curves(points, points[ends[:, 0]], points[ends[:, 1]]), strict=True):
+    for link, way in zip(cables, _curves(topology, points, points[ends[:, 0]], points[ends[:, 1]]), strict=True):
         _line(root, way, colour[str(topology.link_class[link])], 1.4)
     x = 16.0
     for name, text in costs.items():
@@ -94,7 +143,7 @@ def _draw_busy(root: Element, topology: "Topology", points: Floats, result: "Sim
     along = end - begin
     length = np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-9)
     aside = 3.0 * np.stack((-along[:, 1], along[:, 0]), axis=1) / length
-    ways = _curves(points, begin, end) + aside[:, None, :]
+    ways = _curves(topology, points, begin, end) + aside[:, None, :]
     for link in np.argsort(share, kind="stable").tolist():
         busy = float(share[link])
         text = f"{topology.link_names([link])[0]}: busy for {busy:.0%} of the time"
@@ -107,15 +156,15 @@ def _draw_busy(root: Element, topology: "Topology", points: Floats, result: "Sim
         add(root, "text", text, x=x, y=below + 16, fill=_INK)
 
 
-def _draw_nodes(root: Element, topology: "Topology", points: Floats) -> None:
+def _draw_nodes(root: Element, topology: "Topology", points: Floats, radius: float, *, named: bool) -> None:
     is_rank = np.zeros(topology.num_nodes, bool)
     is_rank[topology.ranks] = True
-    named = topology.num_nodes <= _MOST_NAMED
+    side = radius * 11 / 6
     for node, (x, y) in enumerate(points.tolist()):
         if is_rank[node]:
-            shape = add(root, "circle", cx=x, cy=y, r=6.0, fill=_INK)
+            shape = add(root, "circle", cx=x, cy=y, r=radius, fill=_INK)
         else:
-            shape = add(root, "rect", x=x - 5.5, y=y - 5.5, width=11.0, height=11.0, fill=_GREY, rx=2)
+            shape = add(root, "rect", x=x - side / 2, y=y - side / 2, width=side, height=side, fill=_GREY, rx=2)
         add(shape, "title", str(topology.node_names[node]))
         if named:  # a white edge keeps the name legible over links
             add(
@@ -152,7 +201,10 @@ def _in_pixels(points: Floats, *, has_levels: bool) -> Floats:
     points = points - points.min(axis=0, initial=np.inf)
     rows = [points[points[:, 1] == height, 0] for height in np.unique(points[:, 1])] if has_levels else [points[:, 0]]
     scales = np.array([_scale(points[:, 0], min(map(_step, rows))), _scale(points[:, 1], _step(points[:, 1]))])
-    scales = np.array([scales[0], min(scales[1], _LEVEL / _step(points[:, 1]))]) if has_levels else scales.min()
+    if has_levels and scales[0] < _APART / min(map(_step, rows)):  # less steep lines would be hard to tell apart
+        scales[1] = _LEVEL / _step(points[:, 1])
+    elif not has_levels:
+        scales[:] = scales.min()
     shifted: Floats = points * scales + np.array([_MARGIN, _MARGIN + _TOP])
     return shifted
 
@@ -169,18 +221,21 @@ def _step(along: Floats) -> float:
     return float(steps[steps > 1e-3].min(initial=np.inf)) if (steps > 1e-3).any() else 1.0
 
 
-def _curves(points: Floats, begin: Floats, end: Floats) -> Floats:
+def _curves(topology: "Topology", points: Floats, begin: Floats, end: Floats) -> Floats:
     """Returns each link as a line of points; a link that would pass over another node is bent."""
     along = end - begin
     length = np.maximum(np.linalg.norm(along, axis=1), 1e-9)
-    bent = np.zeros(len(begin))
+    bent, most = np.zeros(len(begin)), _BENT_IN_ROW if _has_levels(topology) else _BENT
     if len(begin) * len(points) <= _MOST_TESTED:
         for link in range(len(begin)):
             away = points - begin[link]
             share = away @ along[link] / length[link] ** 2
             aside = np.abs(away[:, 0] * along[link, 1] - away[:, 1] * along[link, 0]) / length[link]
-            bent[link] = 0.12 * ((share > 0.02) & (share < 0.98) & (aside < 5)).any()
-    way = np.linspace(0, 1, 12)[None, :, None]
+            above, below = sorted((begin[link, 1], end[link, 1]))
+            between = (below - above < _RADIUS) | ((points[:, 1] > above + _RADIUS) & (points[:, 1] < below - _RADIUS))
+            if ((share > 0.02) & (share < 0.98) & (aside < 5) & between).any():
+                bent[link] = min(0.12, most / length[link])
+    way = np.linspace(0, 1, 13)[None, :, None]
     normal = np.stack((along[:, 1], -along[:, 0]), axis=1)[:, None, :]
     curves: Floats = begin[:, None, :] + way * along[:, None, :] + bent[:, None, None] * 4 * way * (1 - way) * normal
     return curves
