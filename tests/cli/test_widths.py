@@ -3,6 +3,7 @@
 import io
 import re
 from contextlib import redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
 
 import pytest
 
@@ -69,4 +70,12 @@ def test_every_line_of_a_command_fits_the_terminal(command: str, screen: Screen)
 def test_the_report_of_the_demo_fits_the_terminal(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
     with redirect_stdout(screen):
         assert run(monkeypatch, [], FOUND) == 0
+    assert screen.too_wide() == []
+
+
+def test_what_is_printed_about_files_fits_the_terminal(screen: Screen, trace: Path, tmp_path: Path) -> None:
+    with redirect_stdout(screen), redirect_stderr(screen):
+        assert main(["trace", "summary", str(trace)]) == 0
+        assert main(["new", str(tmp_path / "my_own.py")]) == 0
+        assert main(["simulate", "all_reduce", "-b", "1K", "--topology", str(tmp_path / "none.yaml")]) == 2
     assert screen.too_wide() == []
