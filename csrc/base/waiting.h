@@ -35,6 +35,8 @@ inline constexpr unsigned polls_before_wait = 500;
 inline void relax() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb"); // some tens of cycles; `yield` takes none on most cores
 #endif
 }
 
