@@ -4,6 +4,7 @@
 #include <iterator>
 #include <pthread.h>
 #include <string>
+#include <sys/stat.h>
 
 namespace hocket {
 
@@ -14,11 +15,21 @@ unsigned fork_generation() {
     return generation.load(std::memory_order_relaxed);
 }
 
+std::size_t page_bytes() {
+    static const auto found = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    return found;
+}
+
 std::size_t bytes_of_own_cache() {
 #ifdef _SC_LEVEL2_CACHE_SIZE
     if (const long found = sysconf(_SC_LEVEL2_CACHE_SIZE); found > 0) return static_cast<std::size_t>(found);
 #endif
     return std::size_t{1} << 20;
+}
+
+std::uint64_t process_namespace() {
+    struct stat found{};
+    return stat("/proc/self/ns/pid", &found) == 0 ? static_cast<std::uint64_t>(found.st_ino) : 0;
 }
 
 bool is_stopped(pid_t process) {

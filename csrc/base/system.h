@@ -68,8 +68,15 @@ inline std::uint64_t ticks() {
 inline std::atomic<unsigned> generation{0};
 unsigned fork_generation();
 
+/// What the system maps at a time: 4 KiB on x86, up to 64 KiB elsewhere.
+std::size_t page_bytes();
+
 /// What the second level of a core's caches holds, which cores seldom share; a common size where that is not known.
 std::size_t bytes_of_own_cache();
+
+/// Of the namespace in which this process has its id, a number that no other one has on this machine; 0 where the
+/// system does not tell.
+std::uint64_t process_namespace();
 
 /// Whether a process is stopped, by a signal or a debugger; false for one that cannot be asked about.
 bool is_stopped(pid_t process);

@@ -52,7 +52,6 @@ constexpr std::size_t alignment_of(Dtype dtype) {
 }
 
 inline constexpr std::size_t cache_line = 64;
-inline constexpr std::size_t page = 4096;
 
 /// What the executor moves at once, and what one staging slot holds. All ranks share it, so pieces match.
 inline constexpr std::size_t piece_bytes = std::size_t{128} << 10;

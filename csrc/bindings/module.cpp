@@ -229,7 +229,7 @@ NB_MODULE(_core, m) {
     bind_reductions(m);
     bind_traces(m);
     bind_machine(m);
-    m.attr("PIECE_BYTES") = piece_bytes;
+    m.attr("LAYOUT") = Endpoint::layout();
 
     nb::class_<Plan>(m, "Plan").def(
         "__init__",

@@ -75,10 +75,11 @@ struct ControlPage {
     alignas(cache_line) std::atomic<std::uint64_t> in_call; // the number of the one in which it may read what others
                                                             // have lent for it, else 0; partner of `alarm`
     std::atomic<std::uint64_t> in_messages;                 // the same, for messages: 1 or 0
-    std::atomic<std::int32_t> process;    // its id, by which others can ask the system whether it is stopped
-    std::atomic<std::uint64_t> last_call; // the number of the last one in `calls`
-    std::atomic<std::uint64_t> gave_up;   // the number of the call at which the owner failed, or with which its abort
-                                          // began; 0 while there is none
+    std::atomic<std::int32_t> process;            // its id, by which others can ask the system whether it is stopped
+    std::atomic<std::uint64_t> process_namespace; // in which that id counts
+    std::atomic<std::uint64_t> last_call;         // the number of the last one in `calls`
+    std::atomic<std::uint64_t> gave_up; // the number of the call at which the owner failed, or with which its abort
+                                        // began; 0 while there is none
     // Once it has waited for long: for which member, from 1, else 0; and in which call, or 0 for a message.
     std::atomic<std::int32_t> waits_for;
     std::atomic<std::uint64_t> waits_in;

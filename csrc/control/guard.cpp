@@ -16,6 +16,7 @@ namespace {
 
 // What the guard has to do next, in this order.
 constexpr std::uint32_t starting = 0, holding = 1, watching = 2, stopping = 3;
+constexpr std::uint32_t refused = 4; // by the system: it has ended
 
 } // namespace
 
@@ -27,6 +28,10 @@ Guard::Guard(Presence &own) : own_(own) {
         throw Failure::resource("starting the guard thread");
     }
     while (phase_.load(std::memory_order_acquire) == starting) futex_wait(phase_, starting);
+    if (phase_.load(std::memory_order_acquire) != refused) return;
+    thread_.join();
+    errno = refusal_;
+    throw Failure::resource("set_robust_list (without it, no rank hears when another one dies)");
 }
 
 void Guard::watch(int rank, std::vector<Rank> ranks) {
@@ -43,7 +48,12 @@ void Guard::run() {
     head.list.next = reinterpret_cast<robust_list *>(&own_.next);
     own_.next = &head.list;
     // This thread takes no other robust mutex, so replacing the C library's list is harmless.
-    syscall(SYS_set_robust_list, &head, sizeof head);
+    if (syscall(SYS_set_robust_list, &head, sizeof head) != 0) {
+        refusal_ = errno;
+        phase_.store(refused, std::memory_order_seq_cst);
+        futex_wake(phase_);
+        return;
+    }
     own_.word.store(static_cast<std::uint32_t>(syscall(SYS_gettid)), std::memory_order_seq_cst);
     phase_.store(holding, std::memory_order_seq_cst);
     futex_wake(phase_);

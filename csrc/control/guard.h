@@ -46,8 +46,9 @@ class Guard {
         std::span<std::byte> memory;
     };
 
-    /// Returns once the robust word is held. Throws a resource failure where no thread can be started. Call stop()
-    /// before this is destroyed, unless in a forked child.
+    /// Returns once the robust word is held. Throws a resource failure where the system has no thread for it, or no
+    /// robust futexes, as in some sandboxes and emulators. Call stop() before this is destroyed, unless in a forked
+    /// child.
     explicit Guard(Presence &own);
     Guard(const Guard &) = delete;
     Guard &operator=(const Guard &) = delete;
@@ -65,6 +66,7 @@ class Guard {
     std::size_t rank_ = 0;
     std::vector<Rank> ranks_;             // written by watch() before `phase_` tells the thread
     std::atomic<std::uint32_t> phase_{0}; // futex between this object and its thread: see guard.cpp
+    int refusal_ = 0;                     // errno; written before `phase_` tells of it
     std::thread thread_;
 };
 

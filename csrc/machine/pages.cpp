@@ -1,5 +1,7 @@
 #include "machine/pages.h"
 
+#include "base/system.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
@@ -35,6 +37,7 @@ void PageMap::end() {
 
 Pages PageMap::ask(Bytes memory) {
     if (descriptor_ < 0) return Pages::unknown;
+    const std::size_t page = page_bytes();
     const auto begin = reinterpret_cast<std::uintptr_t>(memory.data()) & ~(page - 1);
     const auto middle = reinterpret_cast<std::uintptr_t>(&memory[memory.size() / 2]) & ~(page - 1);
     const auto end = round_up(reinterpret_cast<std::uintptr_t>(memory.data()) + memory.size(), page);

@@ -49,7 +49,7 @@ template <typename Action> Failure resource_failure_of(Action action) {
     throw CheckFailed("nothing was thrown");
 }
 
-constexpr std::size_t huge_page = 512 * page;
+const std::size_t page = page_bytes(), huge_page = 512 * page;
 
 /// Whether the system makes huge pages of shared memory on request; if not, the arena has small pages.
 bool system_has_huge_pages() {

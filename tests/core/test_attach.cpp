@@ -210,6 +210,7 @@ TEST(attaching_says_what_the_kernel_refuses) {
     CHECK(failure && failure->cause == Cause::resource && failure->error_number == EFAULT);
     CHECK(failure->text.find("HOCKET_CMA=0") != std::string::npos, failure->text);
     // Half of it is there: it must not count as a copy of all.
+    const std::size_t page = page_bytes();
     auto *pages =
         static_cast<std::byte *>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     munmap(pages + page, page);

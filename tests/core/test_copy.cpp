@@ -11,8 +11,8 @@ using namespace hocket;
 
 namespace {
 
-constexpr std::size_t room = 5 * page;
-struct alignas(page) Memory { // bytes at the same position of two of them have the same position in their pages
+constexpr std::size_t of_a_page = 4096, room = 5 * of_a_page;
+struct alignas(of_a_page) Memory { // bytes at the same position of two of them have the same position in their pages
     std::array<std::byte, room> bytes{};
 };
 

@@ -173,7 +173,7 @@ TEST(endpoint_is_not_aborted_through_a_communicator_that_has_closed) {
 }
 
 TEST(endpoints_are_limited_in_number) {
-    constexpr std::size_t least = round_up(sizeof(ControlPage), page);
+    const std::size_t least = round_up(sizeof(ControlPage), page_bytes());
     Context context(std::make_shared<Arena>(std::size_t{64} << 20));
     std::size_t last = 0;
     for (std::size_t i = 0; i < Presence::max_endpoints; ++i) last = context.add_endpoint(least, least);

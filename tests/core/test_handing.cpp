@@ -365,7 +365,7 @@ TEST(handing_trusts_no_word_of_a_peer) {
         CHECK(reader.view(0).behind.size() == 1000);
         Endpoint::Line &line = sender.endpoint(0).ring(Lane::collectives, 1)[number % largest_ring];
         line.tier = other;
-        line.elsewhere.offset = page;
+        line.elsewhere.offset = page_bytes();
         CHECK(reader.view(0).bytes.size() == 24 && reader.view(0).behind.empty(), static_cast<int>(other));
     }
 
@@ -381,7 +381,7 @@ TEST(handing_trusts_no_word_of_a_peer) {
     for (std::size_t i = 1; i <= 3; ++i) { // it has one already
         Endpoint::Line &line = send(world, 0, 1);
         CHECK(is_refused(line, place), "it has that");
-        CHECK(is_refused(line, world[0].arena->mapping()->num_bytes() - page), "beyond the end");
+        CHECK(is_refused(line, world[0].arena->mapping()->num_bytes() - page_bytes()), "beyond the end");
         CHECK(is_refused(line, place + i * piece_bytes) == (i == 3), i, "more than there may be");
         if (i < 3) transport_of(world, 1).release(0, 1000);
     }

@@ -1,5 +1,6 @@
 // What is known about the pages of a piece of memory, in addition to the system's numbers for the whole mapping.
 
+#include "base/system.h"
 #include "base/types.h"
 #include "check.h"
 #include "machine/pages.h"
@@ -101,6 +102,7 @@ TEST(pages_of_more_places_than_are_remembered) {
     PageMap map;
     const Mapping small(MADV_NOHUGEPAGE), huge(MADV_HUGEPAGE);
     if (map.of(huge.bytes()) != Pages::huge) throw Skipped("there are no huge pages");
+    const std::size_t page = page_bytes();
     for (int turn = 0; turn < 2; ++turn) {
         for (std::size_t at = num_bytes / 2; at < num_bytes / 2 + 100 * page; at += page) {
             CHECK(map.of(Bytes(small.base + at, page)) == Pages::small, at);

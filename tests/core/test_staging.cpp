@@ -223,7 +223,7 @@ TEST(staging_of_ranks_on_one_core_goes_over_as_much_as_that_of_one_alone) {
 }
 
 TEST(staging_does_with_the_slots_that_memory_has_room_for) {
-    Context context(std::make_shared<Arena>(round_up(sizeof(Presence), page) + 2 * piece_bytes));
+    Context context(std::make_shared<Arena>(round_up(sizeof(Presence), page_bytes()) + 2 * piece_bytes));
     const auto first = context.take_slot(), second = context.take_slot();
     CHECK(first && second && !context.take_slot());
     context.return_slot(*first);

@@ -58,12 +58,12 @@ def failing(call):
 class Ranks:
     """The same program as several ranks, each a process that the test can kill, stop or signal."""
 
-    def __init__(self, program: str, size: int) -> None:
+    def __init__(self, program: str, size: int, *, starters: dict[int, list[str]] | None = None) -> None:
         address = new_address()
         command = [sys.executable, "-c", BEGIN + program]
         self.processes = [
             subprocess.Popen(
-                command,
+                [*(starters or {}).get(rank, []), *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

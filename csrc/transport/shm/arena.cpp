@@ -21,6 +21,17 @@ constexpr std::size_t huge_page = std::size_t{2} << 20;
 constexpr int MADV_COLLAPSE = 25;
 #endif
 
+#ifndef MFD_NOEXEC_SEAL // of Linux 6.3
+constexpr unsigned MFD_NOEXEC_SEAL = 8;
+#endif
+
+/// Some systems refuse memory that could be executed (vm.memfd_noexec); older ones do not know the flag that says so.
+int create_memory() {
+    constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    const int descriptor = memfd_create("hocket-arena", flags | MFD_NOEXEC_SEAL);
+    return descriptor < 0 && errno == EINVAL ? memfd_create("hocket-arena", flags) : descriptor;
+}
+
 } // namespace
 
 Mapping::Mapping(int descriptor, std::size_t num_bytes) : num_bytes_(num_bytes) {
@@ -62,8 +73,8 @@ bool Mapping::contains(const void *address, std::size_t num_bytes) const {
 }
 
 Arena::Arena(std::size_t capacity) {
-    capacity = round_up(capacity, page);
-    descriptor_ = memfd_create("hocket-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    capacity = round_up(capacity, page_bytes());
+    descriptor_ = create_memory();
     if (descriptor_ < 0) throw Failure::resource("memfd_create");
     const auto fail = [this](const char *call) {
         const Failure failure = Failure::resource(call);
@@ -92,13 +103,13 @@ void Arena::check_usable() const {
 std::size_t Arena::reserve(std::size_t num_bytes, std::size_t alignment) {
     check_usable();
     free_leftovers();
-    num_bytes = round_up(std::max<std::size_t>(num_bytes, 1), page);
+    num_bytes = round_up(std::max<std::size_t>(num_bytes, 1), page_bytes());
     const std::scoped_lock lock(mutex_);
     const auto ahead = [&alignment](std::size_t offset) { return round_up(offset, alignment) - offset; };
     const auto fits = [&](const auto &entry) { return entry.second >= num_bytes + ahead(entry.first); };
     auto hole = std::ranges::find_if(holes_, fits);
     if (hole == holes_.end()) {
-        alignment = page;
+        alignment = page_bytes();
         hole = std::ranges::find_if(holes_, fits);
     }
     if (hole == holes_.end()) {
@@ -118,7 +129,8 @@ void Arena::commit(std::size_t offset, std::size_t num_bytes) {
     check_usable();
     int result = 0;
     do {
-        result = fallocate(descriptor_, 0, static_cast<off_t>(offset), static_cast<off_t>(round_up(num_bytes, page)));
+        result = fallocate(descriptor_, 0, static_cast<off_t>(offset),
+                           static_cast<off_t>(round_up(num_bytes, page_bytes())));
     } while (result != 0 && errno == EINTR);
     if (result != 0) throw Failure::resource("fallocate of " + std::to_string(num_bytes) + " bytes of shared memory");
 }
@@ -132,12 +144,12 @@ void Arena::decommit(std::size_t offset, std::size_t num_bytes) {
 /// costs. The system makes them around what is there already; where it refuses, commit() takes small ones.
 void Arena::collapse(std::size_t offset, std::size_t num_bytes) {
     const std::size_t begin = round_up(offset, huge_page), end = (offset + num_bytes) / huge_page * huge_page;
-    for (std::size_t at = begin; at < end; at += huge_page) commit(at, page);
+    for (std::size_t at = begin; at < end; at += huge_page) commit(at, page_bytes());
     if (begin < end) madvise(mapping_->base() + begin, end - begin, MADV_COLLAPSE);
 }
 
 std::size_t Arena::allocate(std::size_t num_bytes) {
-    const std::size_t offset = reserve(num_bytes, num_bytes < huge_page ? page : huge_page);
+    const std::size_t offset = reserve(num_bytes, num_bytes < huge_page ? page_bytes() : huge_page);
     try {
         collapse(offset, num_bytes);
         commit(offset, std::max<std::size_t>(num_bytes, 1));

@@ -47,7 +47,7 @@ class Arena {
 
     /// Reserves a range of pages, which begins at a multiple of `alignment` where there is room for that; commit() must
     /// follow before it is touched.
-    std::size_t reserve(std::size_t num_bytes, std::size_t alignment = page);
+    std::size_t reserve(std::size_t num_bytes, std::size_t alignment = page_bytes());
     /// Takes memory for a range. Throws a resource failure where the system has none, instead of a later SIGBUS.
     void commit(std::size_t offset, std::size_t num_bytes);
     /// Gives the memory of a range back; its addresses stay reserved.

@@ -3,6 +3,7 @@
 #include "base/error.h"
 
 #include <cerrno>
+#include <fstream>
 #include <sys/prctl.h>
 #include <sys/uio.h>
 
@@ -20,7 +21,10 @@ bool is_done(ssize_t result, std::size_t num_bytes, const char *call) {
 } // namespace
 
 void permit_attach() {
-    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // refused where nobody asks for it
+    std::ifstream file("/proc/sys/kernel/yama/ptrace_scope");
+    int scope = 0;
+    // Only in scope 1 does a process have to name those that may attach to it.
+    if (file >> scope && scope == 1) prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 }
 
 bool can_attach(pid_t process, std::uint64_t address, std::uint64_t token) {

@@ -20,6 +20,7 @@ constexpr auto longest_reader_time = 30s; // or may be, where nobody can tell
 Members::Members(std::shared_ptr<Context> context, std::vector<int> ranks, int rank, const ShmTransport &transport)
     : context_(std::move(context)), ranks_(std::move(ranks)), rank_(rank), transport_(transport) {
     if (ranks_.size() > AbortRecord::max_members) throw Failure::internal("a communicator has at most 1024 members");
+    own().process_namespace.store(namespace_, std::memory_order_relaxed);
     own().process.store(getpid(), std::memory_order_release);
 }
 
@@ -27,10 +28,17 @@ bool Members::has_closed(int member) const {
     return control(member).state.load(std::memory_order_seq_cst) != ControlPage::open;
 }
 
+bool Members::is_stopped(int member) const {
+    const ControlPage &page = control(member);
+    const pid_t process = page.process.load(std::memory_order_acquire);
+    // In a container of its own, the same id is another process here.
+    return page.process_namespace.load(std::memory_order_relaxed) == namespace_ && hocket::is_stopped(process);
+}
+
 std::vector<int> Members::stopped() const {
     std::vector<int> members;
     for (int member = 0; member < size(); ++member) {
-        if (is_stopped(process_of(member))) members.push_back(member);
+        if (is_stopped(member)) members.push_back(member);
     }
     return members;
 }
@@ -124,7 +132,7 @@ void Members::await_readers(const ShmTransport &transport, std::atomic<std::uint
     const auto is_given_up = [&](int member) {
         const auto waited = Clock::now() - start;
         if (context_->shares_process(rank_of(member)) || waited < reader_time) return false;
-        return waited >= longest_reader_time || is_stopped(process_of(member));
+        return waited >= longest_reader_time || is_stopped(member);
     };
     for (int member = 0; member < size(); ++member) {
         while (transport.may_be_used_by(member) && !is_dead(member) &&

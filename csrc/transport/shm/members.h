@@ -63,12 +63,13 @@ class Members {
     Failure closed_here() const;
 
   private:
-    pid_t process_of(int member) const { return control(member).process.load(std::memory_order_acquire); }
+    bool is_stopped(int member) const;
     int rank_of(int member) const { return ranks_[static_cast<std::size_t>(member)]; }
 
     std::shared_ptr<Context> context_;
     std::vector<int> ranks_;
     int rank_;
+    std::uint64_t namespace_ = process_namespace();
     const ShmTransport &transport_;
 };
 

@@ -9,75 +9,6 @@
 
 namespace hocket {
 
-// Endpoint ------------------------------------------------------------------------------------------------------------
-
-namespace {
-static_assert(most_lent_bytes <= Endpoint::Line::all_cells * Endpoint::cell_bytes, "all of a message can be shown");
-constexpr std::size_t channel_bytes(Lane lane, std::size_t num_members) {
-    return ring_size_of(lane, num_members) * sizeof(Endpoint::Line) + sizeof(Endpoint::Counter);
-}
-/// Of one lane to all members.
-constexpr std::size_t lane_bytes(Lane lane, std::size_t num_members) {
-    return num_members * channel_bytes(lane, num_members);
-}
-} // namespace
-
-std::size_t Endpoint::committed_bytes(int num_members) {
-    const Endpoint endpoint(nullptr, num_members);
-    return round_up(endpoint.boards() + static_cast<std::size_t>(num_members) * (sizeof(Board) + sizeof(Fingerprint)),
-                    page);
-}
-
-std::size_t Endpoint::reserved_bytes(int num_members) {
-    const std::size_t num_channels = num_lanes * static_cast<std::size_t>(num_members);
-    return committed_bytes(num_members) + num_channels * piece_bytes + round_up(num_channels * sizeof(Arrivals), page);
-}
-
-Endpoint::Endpoint(std::byte *base, int num_members) : base_(base), num_members_(num_members) {}
-
-std::size_t Endpoint::place(Lane lane, int peer) const {
-    return static_cast<std::size_t>(lane) * static_cast<std::size_t>(num_members_) + static_cast<std::size_t>(peer);
-}
-
-/// Offset from the endpoint.
-std::size_t Endpoint::channel(Lane lane, int peer) const {
-    const auto size = static_cast<std::size_t>(num_members_);
-    const std::size_t begin = lane == Lane::collectives ? 0 : lane_bytes(Lane::collectives, size);
-    return sizeof(ControlPage) + begin + static_cast<std::size_t>(peer) * channel_bytes(lane, size);
-}
-
-Endpoint::Line *Endpoint::ring(Lane lane, int peer) const {
-    return reinterpret_cast<Line *>(base_ + channel(lane, peer));
-}
-
-Endpoint::Counter &Endpoint::released(Lane lane, int peer) const {
-    const std::size_t behind_ring = channel(lane, peer + 1) - sizeof(Counter);
-    return *reinterpret_cast<Counter *>(base_ + behind_ring);
-}
-
-std::size_t Endpoint::boards() const { return channel(Lane::messages, num_members_); }
-
-Endpoint::Board &Endpoint::board(int peer) const {
-    return *reinterpret_cast<Board *>(base_ + boards() + static_cast<std::size_t>(peer) * sizeof(Board));
-}
-
-std::span<Fingerprint> Endpoint::aborted_calls() const {
-    const auto size = static_cast<std::size_t>(num_members_);
-    return {reinterpret_cast<Fingerprint *>(base_ + boards() + size * sizeof(Board)), size};
-}
-
-std::size_t Endpoint::reserved_slot(Lane lane, int peer) const {
-    return committed_bytes(num_members_) + place(lane, peer) * piece_bytes;
-}
-
-std::size_t Endpoint::arrivals_begin() const { return reserved_slot(Lane{num_lanes}, 0); }
-
-Endpoint::Arrivals &Endpoint::arrivals(Lane lane, int peer) const {
-    return reinterpret_cast<Arrivals *>(base_ + arrivals_begin())[place(lane, peer)];
-}
-
-// Transport -----------------------------------------------------------------------------------------------------------
-
 ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets,
                            Lane lane)
     : context_(context), members_(std::move(members)), rank_(rank), lane_(lane),
@@ -349,6 +280,8 @@ View ShmTransport::view(int peer) {
     if (line.tier != Endpoint::Tier::in_line) return view_elsewhere(peer, line);
     const std::size_t num_bytes = line.num_head_bytes; // read once, as the peer may change it behind a check
     if (num_bytes > Endpoint::inline_bytes || num_bytes < from.consumed) refuse(peer);
+    from.at_hand = num_bytes;
+    from.tier = Endpoint::Tier::in_line;
     const std::uint64_t more = line.released_in_line() - from.seen_released; // of a line that is behind, too many
     if (more <= from.posted - from.seen_released) from.seen_released += more;
     return {.bytes = Bytes(line.bytes).first(num_bytes).subspan(from.consumed), .tag = line.tag};
@@ -364,6 +297,8 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
     const std::byte *const address = line.elsewhere.address;
     const std::size_t num_head_bytes = line.num_head_bytes;
     if (num_head_bytes > Endpoint::head_bytes) refuse(peer);
+    from.at_hand = num_head_bytes + num_bytes;
+    from.tier = tier;
     from.seen_released = std::max(from.seen_released, line.elsewhere.released);
     const std::size_t of_head = num_head_bytes - std::min(from.consumed, num_head_bytes);
     const std::size_t consumed = from.consumed - (num_head_bytes - of_head);
@@ -386,7 +321,9 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
     case Endpoint::Tier::handed:
     case Endpoint::Tier::handed_back:
         if (num_bytes > part_bytes_) refuse(peer);
-        start = show_handed(from, {offset, tier == Endpoint::Tier::handed_back});
+        start = show_handed(from, {.offset = offset,
+                                   .is_own = tier == Endpoint::Tier::handed_back,
+                                   .num_bytes = static_cast<std::uint32_t>(num_bytes)});
         break;
     case Endpoint::Tier::attach:
         if (from.attachable.empty() && !can_attach(peer)) refuse(peer);
@@ -451,9 +388,7 @@ void take_lines(std::byte *begin, const std::byte *end) {
 
 void ShmTransport::release(int peer, std::size_t num_bytes) {
     Peer &from = peer_at(peer);
-    const Endpoint::Line &line = first_of(from);
-    const std::size_t in_head = line.num_head_bytes; // the line is the peer's again below
-    const std::size_t all = line.tier == Endpoint::Tier::in_line ? in_head : in_head + line.num_bytes;
+    const std::size_t all = from.at_hand; // the line may say something else by now
     std::byte *const read = std::exchange(from.only_here, nullptr);
     // Who looked for it in vain takes some of the peer's work; who comes late has enough of its own.
     if (read != nullptr && from.was_missed && all >= least_watched_bytes && !from.is_beside)
@@ -463,14 +398,14 @@ void ShmTransport::release(int peer, std::size_t num_bytes) {
     from.consumed = 0;
     from.was_missed = false;
     ++from.received;
-    if (line.tier == Endpoint::Tier::kept || line.tier == Endpoint::Tier::arena) {
-        from.answers = from.answers || line.tier == Endpoint::Tier::kept;
+    if (from.tier == Endpoint::Tier::kept || from.tier == Endpoint::Tier::arena) {
+        from.answers = from.answers || from.tier == Endpoint::Tier::kept;
         if (++from.num_unanswered % max_unanswered == 0) {
             give_back(from);
             goes_one_way_ = true;
         }
     }
-    if (from.shown) take_over(peer, line.num_bytes);
+    if (from.shown) take_over(peer);
     if (all >= least_watched_bytes && !from.is_beside) from.is_watched = num_watchable_++ % watch_interval == 0;
     from.incoming_released->value.store(from.received, std::memory_order_release);
     from.may_await = may_await_ = true;

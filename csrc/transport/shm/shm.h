@@ -52,6 +52,15 @@ class Endpoint {
     /// `kept`: as arena, in a slot that could as well have been handed.
     enum class Tier : std::uint8_t { in_line, arena, address, put, attach, attached_put, kept, handed, handed_back };
 
+    struct Elsewhere {
+        union {
+            std::uint64_t offset;     // arena, kept, handed: in the publisher's arena; else in the reader's
+            const std::byte *address; // attach: in the publisher's process; attached_put: in the reader's
+        };
+        std::uint64_t released; // messages of the reader, so that it need not fetch the counter
+        std::array<std::byte, head_bytes> head;
+    };
+
     /// One message. `number` grows by one with each message of the channel and is stored last, but for `num_cells`.
     struct alignas(cache_line) Line {
         static constexpr std::uint16_t all_cells = 0xffff;
@@ -64,14 +73,7 @@ class Endpoint {
         std::atomic<std::uint16_t> num_cells; // that are there: all_cells in the end; in line as `num_bytes`
         union {
             std::array<std::byte, inline_bytes> bytes;
-            struct {
-                union {
-                    std::uint64_t offset;     // arena, kept, handed: in the publisher's arena; else in the reader's
-                    const std::byte *address; // attach: in the publisher's process; attached_put: in the reader's
-                };
-                std::uint64_t released; // messages of the reader, so that it need not fetch the counter
-                std::array<std::byte, head_bytes> head;
-            } elsewhere;
+            Elsewhere elsewhere;
         };
 
         /// Messages of the reader, as `elsewhere`: 48 bits, which nobody exhausts. Fewer would come round while a line
@@ -114,6 +116,9 @@ class Endpoint {
         std::uint32_t tag, num_windows;
         std::array<Entry, max_windows> entries;
     };
+
+    /// A number of how all that ranks share is laid out. Builds that differ in it would misread each other.
+    static std::uint64_t layout();
 
     /// Bytes to commit, and bytes to reserve, in the arena.
     static std::size_t committed_bytes(int num_members);
@@ -287,6 +292,8 @@ class ShmTransport final : public Transport {
         std::uint64_t seen_released = 0; // of them, as far as the peer's lines and the counter have told
         std::uint64_t received = 0;      // messages released here
         std::size_t consumed = 0;        // bytes of the message at hand
+        std::size_t at_hand = 0;         // all bytes of that message, as view() has shown it
+        Endpoint::Tier tier{};           // and its tier
         bool shares_process = false;
         bool is_beside = false;          // on the same core
         mutable bool is_watched = false; // the line of the message that is read next
@@ -365,7 +372,7 @@ class ShmTransport final : public Transport {
     std::optional<Handed> take_handed(int peer, std::size_t num_bytes);
     bool hand(int peer, Endpoint::Line &message, Bytes bytes, const Making &make);
     const std::byte *show_handed(Peer &from, Handed slot) const;
-    void take_over(int peer, std::uint32_t num_bytes);
+    void take_over(int peer);
     void fill(std::span<const int> peers, Endpoint::Line &message, std::byte *place, Bytes bytes, Filling how,
               const Making &make);
     void give_back(Peer &from);

@@ -270,10 +270,9 @@ const std::byte *ShmTransport::show_handed(Peer &from, Handed slot) const {
 }
 
 /// Of a message that was read to its end: the slot that came with it is this rank's to write now.
-void ShmTransport::take_over(int peer, std::uint32_t num_bytes) {
+void ShmTransport::take_over(int peer) {
     Peer &from = peer_at(peer);
-    Handed slot = *std::exchange(from.shown, std::nullopt);
-    slot.num_bytes = num_bytes;
+    const Handed slot = *std::exchange(from.shown, std::nullopt);
     if (slot.is_own && std::erase(from.given, slot.offset) == 0) refuse(peer); // as it has given that back meanwhile
     from.handed.push_back(slot);
 }

@@ -221,7 +221,7 @@ def _check_attach() -> _Answer:
     except ValueError as error:
         return "FAIL", str(error), "unset HOCKET_CMA"
     token = ctypes.create_string_buffer(secrets.token_bytes(_ATTACH_BYTES), _ATTACH_BYTES)
-    ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(_PR_SET_PTRACER_ANY), 0, 0, 0)  # as every rank does
+    ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(_PR_SET_PTRACER_ANY), 0, 0, 0)  # as ranks do in scope 1
     command = [sys.executable, "-c", _ATTACH, str(os.getpid()), str(ctypes.addressof(token)), str(_ATTACH_BYTES)]
     child = subprocess.run(command, capture_output=True, timeout=60, check=False)
     if child.stdout == token.raw:

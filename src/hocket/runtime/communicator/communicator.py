@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from hocket import _core
+from hocket import __version__, _core
 from hocket.algorithms import Algorithm, registry
 from hocket.algorithms import find as find_algorithms
 from hocket.errors import CommunicationError, RendezvousError, did_you_mean
@@ -69,12 +69,13 @@ def init(
     hello = {
         "presence": core.presence_offset,
         "endpoint": core.add_endpoint(environment.size),
-        "piece_bytes": _core.PIECE_BYTES,
+        "build": (__version__, _core.LAYOUT),
         "cores": own_cores(),
         "link": link,
     }
     members = join(environment, arena.descriptor, hello, _configuration() if environment.rank == 0 else None)
     try:
+        _check_builds([tuple(said["build"]) for said in members.hellos])
         _check_links([said["link"] for said in members.hellos])
         cores = [said["cores"] for said in members.hellos]
         with_core, near = have_cores(cores), (neighbours(cores, members.rank), beside(cores, members.rank))
@@ -105,6 +106,18 @@ def _end_with_rank(context: "Context") -> None:
             still._end(error)
 
     at_rank_end(end)
+
+
+def _check_builds(builds: Sequence[tuple[str, int]]) -> None:
+    """Raises RendezvousError, the same on all ranks, unless all run one build: others would misread shared memory."""
+    for rank, build in enumerate(builds):
+        if build != builds[0]:
+            (ours, our_layout), (theirs, their_layout) = builds[0], build
+            raise RendezvousError(
+                f"rank 0 runs Hocket {ours}, layout {our_layout:016x}, rank {rank} Hocket {theirs}, layout "
+                f"{their_layout:016x}, which cannot read each other's memory; install one build for all ranks "
+                f"(hocket.__file__ says where each rank has its own)"
+            )
 
 
 def _check_links(links: Sequence[Sequence[float] | None]) -> None:
