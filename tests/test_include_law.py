@@ -16,6 +16,7 @@ LEVELS = {
     "machine": 1,
     "trace": 1,
     "plan": 1,
+    "route": 1,
     "kernels": 2,
     "control": 2,
     "streams": 2,

@@ -1,6 +1,7 @@
 #include "bindings/traces.h"
 
 #include "bindings/blocking.h"
+#include "route/route.h"
 #include "trace/trace.h"
 
 #include <cstddef>
@@ -42,6 +43,9 @@ const std::vector<Field> fields{
     {"instruction", "i4", offsetof(Record, instruction)},
 };
 
+/// By number, of moves that send.
+const std::vector<std::string> ways(way_names.begin(), way_names.end());
+
 /// (records as bytes, lanes as (kind, name, id, ranks), names, whether it ended early).
 nb::tuple take(Recorder &self) {
     Recorder::Taken taken;
@@ -67,6 +71,7 @@ void bind_traces(nb::module_ &module) {
     nb::class_<Recorder>(module, "Recorder")
         .def("__init__", [](Recorder *self) { new (self) Recorder(); })
         .def_ro_static("fields", &fields)
+        .def_ro_static("ways", &ways)
         .def_prop_ro_static("record_bytes", [](nb::handle) { return sizeof(Record); })
         .def_prop_ro("is_on", &Recorder::is_on)
         .def("start", &Recorder::start, nb::call_guard<WithoutLock>(), "steps"_a)

@@ -320,6 +320,7 @@ void Executor::record_move(const Task &task, std::size_t index, std::uint64_t be
                            : instruction.is_copy ? std::uint8_t{0}
                                                  : Record::folds,
                   .lane = lane_,
+                  .launcher = static_cast<std::uint32_t>(task.way),
                   .begin = begin,
                   .end = ticks(),
                   .sequence = sequence_,

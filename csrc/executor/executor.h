@@ -131,6 +131,7 @@ class Executor {
         std::size_t settled = 0;                      // pieces whose dependants may run
         std::size_t within = 0;                       // bytes of the current piece that are done
         std::size_t num_bytes_ahead = 0;              // lent or fetched already, behind them
+        Way way = Way::stage;                         // of what was sent last
         bool is_awaited = false;                      // by other tasks
         bool holds_up_rest = false;                   // in one order, all behind it wait for it, or for one that does
         std::vector<std::size_t> comes_after;         // places in that order

@@ -87,7 +87,7 @@ bool Executor::is_one_message(const Task &task) const {
 /// Sends some of what is left of the piece at hand; what goes with it of the next ones is ahead.
 Published Executor::send_some(Task &task, Bytes rest) {
     if (is_short_) return transport_.publish(task.peers, rest, launch_.tag, false);
-    Published published{.num_bytes = task.num_bytes_ahead, .lent = true};
+    Published published{.num_bytes = task.num_bytes_ahead, .lent = true, .way = task.way};
     if (published.num_bytes == 0) {
         if (task.kept != nullptr && !at_header(task) && task.kept->done <= task.done) return {};
         if (find_targets(task)) published = send_to_targets(task, rest);
@@ -133,7 +133,7 @@ Published Executor::publish(const Task &task, Bytes rest) {
         return transport_.publish(task.peers, rest, launch_.tag, may_lend);
     }
     if (!transport_.lend(task.peers, rest, launch_.tag)) return {};
-    return {.num_bytes = rest.size(), .lent = true};
+    return {.num_bytes = rest.size(), .lent = true, .way = transport_.could_lend(rest) ? Way::lend : Way::fetch};
 }
 
 /// The same to where its peers let this rank write, as found in targets_, unless they had better read.
@@ -143,19 +143,24 @@ Published Executor::send_to_targets(Task &task, Bytes rest) {
         const std::size_t most = is_one_message(task) ? num_left(task) : rest.size();
         rest = Bytes(rest.data(), std::min(most, share_of(task)));
     }
+    const bool is_hot_here = task.instruction->is_fresh || task.kept != nullptr;
+    const bool is_shared = attached || (!is_hot_here && is_to_share(task));
     if (is_to_put(task)) {
         const bool past_caches =
             !task.instruction->is_fresh && task.num_bytes >= least_put_past_caches * least_bytes_past_caches_;
         if (!transport_.put(task.peers, targets_, rest, launch_.tag, past_caches)) return {};
-        return {.num_bytes = rest.size()};
+        return {.num_bytes = rest.size(), .way = is_shared ? Way::halve : Way::put};
     }
     if (!attached) {
-        if (!is_halved_early(task) || task.instruction->staged) return publish(task, rest);
         // Its reader takes this piece while this rank copies the next, in whatever cache it lies.
-        return transport_.publish(task.peers, rest, launch_.tag, true);
+        Published published = is_halved_early(task) && !task.instruction->staged
+                                  ? transport_.publish(task.peers, rest, launch_.tag, true)
+                                  : publish(task, rest);
+        if (is_shared && published.lent) published.way = Way::halve;
+        return published;
     }
     if (!transport_.lend(task.peers, rest, launch_.tag)) return {};
-    return {.num_bytes = rest.size(), .lent = true};
+    return {.num_bytes = rest.size(), .lent = true, .way = Way::halve};
 }
 
 bool Executor::try_send(Task &task, std::size_t index) {
@@ -169,6 +174,7 @@ bool Executor::try_send(Task &task, std::size_t index) {
         const Published published = send_some(task, Bytes(piece + task.within, size - task.within));
         if (published.num_bytes == 0) return progress;
         progress = true;
+        task.way = published.way;
         task.within += published.num_bytes;
         // Once one piece is lent, all pieces of this task settle through tickets, in order.
         if (published.lent && task.tickets.empty()) task.tickets.resize(task.pieces * task.peers.size(), 0);

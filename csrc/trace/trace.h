@@ -33,7 +33,8 @@ struct Record {
     std::uint8_t flags = 0;
     std::uint32_t lane = 0; // where it is shown, and whose name, by their numbers in the recorder
     std::uint32_t name = 0;
-    std::uint32_t launcher = 0; // collective, message: the lane of the thread that launched it; launch, wait: of what
+    // collective, message: the lane of the thread that launched it; launch, wait: of what; move that sends: its Way
+    std::uint32_t launcher = 0;
     std::uint64_t begin = 0, end = 0;
     std::uint64_t launched = 0; // collective, message; 0: as it began, by a thread that waits
     // collective, move, wait: of the call; message: of all from its source to its destination; instant, and of a wait

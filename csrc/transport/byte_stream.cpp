@@ -21,7 +21,7 @@ Published ByteStreamTransport::publish(std::span<const int> peers, Bytes bytes, 
         cell.tag = tag;
         cell.posted.store(cell.posted.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
-    return {.num_bytes = 1, .lent = false};
+    return {.num_bytes = 1, .way = Way::stream};
 }
 
 std::uint64_t ByteStreamTransport::posted(int peer) const {

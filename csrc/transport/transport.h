@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/types.h"
+#include "route/route.h"
 
 #include <chrono>
 #include <cstdint>
@@ -30,6 +31,7 @@ inline constexpr std::size_t most_lent_bytes = std::size_t{1} << 28;
 struct Published {
     std::size_t num_bytes = 0; // taken, a prefix of what was offered; 0: no credit now
     bool lent = false;         // the source is still being read: it is drained when `released` has passed `posted`
+    Way way = Way::stage;
 };
 
 /// Memory of a peer, where it can be written.

@@ -237,7 +237,7 @@ Published ShmTransport::publish_all(Bytes head, std::span<const int> peers, Byte
         post_in_line(peer, head, bytes.first(in_first), tag);
         if (in_first < bytes.size()) post_in_line(peer, {}, bytes.subspan(in_first), tag);
     }
-    return {.num_bytes = bytes.size()};
+    return {.num_bytes = bytes.size(), .way = Way::line};
 }
 
 /// What does not fit into lines, where there is one.
@@ -254,11 +254,11 @@ Published ShmTransport::publish_elsewhere(Bytes head, std::span<const int> peers
     if (may_lend && arena.contains(bytes.data(), bytes.size())) {
         message.tier = Endpoint::Tier::arena;
         message.elsewhere.offset = static_cast<std::uint64_t>(bytes.data() - arena.base());
-        published = {.num_bytes = std::min(bytes.size(), most_lent_bytes), .lent = true};
+        published = {.num_bytes = std::min(bytes.size(), most_lent_bytes), .lent = true, .way = Way::lend};
     } else if (may_lend && std::ranges::all_of(peers, shares_process)) {
         message.tier = Endpoint::Tier::address;
         message.elsewhere.address = bytes.data();
-        published = {.num_bytes = std::min(bytes.size(), most_lent_bytes), .lent = true};
+        published = {.num_bytes = std::min(bytes.size(), most_lent_bytes), .lent = true, .way = Way::lend};
     } else {
         return stage(peers, message, bytes.first(published.num_bytes)) ? published : Published{};
     }

@@ -174,6 +174,8 @@ class Events:
                 "sequence": record["sequence"],
                 "communicator": self._identity(record["lane"]),
             }
+            if sends:
+                said["way"] = _core.Recorder.ways[record["launcher"]]
             yield self._slice(record, lane, "local" if local else f"{verb} {peer}", "step", said)
         if record["flags"] & _COMPLETES and not local:
             ends = (self.rank, peer) if sends else (peer, self.rank)
