@@ -172,7 +172,6 @@ class Executor {
     bool try_fold(Task &task, std::size_t index);
     void check_sizes(const Task &task) const;
     void store(const Task &task, const Fold &what, std::byte *destination, std::size_t num_bytes);
-    bool is_to_be_made_in_slot(const Task &task, std::size_t num_bytes) const;
     bool store_and_send(Task &task, const Fold &what, std::size_t num_bytes);
     std::byte *next_destination(const Task &task) const { return task.destination + piece_start(task) + task.within; }
     bool send_ready();
@@ -227,11 +226,9 @@ class Executor {
     static constexpr std::size_t least_shared_registered = std::size_t{768} << 10;
     /// Of one in registered memory that its sender copies for itself, too.
     static constexpr std::size_t least_kept = std::size_t{128} << 10;
-    /// What all ranks have, in so many times what outgrows the caches, up to which several had better fetch one chunk,
-    /// and ranks with a core each what they exchange.
+    /// What all ranks have, in so many times what outgrows the caches, up to which ranks with a core each had better
+    /// fetch what they exchange.
     static constexpr std::size_t most_fetched = 4;
-    /// Of all ranks, when what a fold makes goes to its slot in the same pass.
-    static constexpr std::size_t least_made_in_slots = std::size_t{2} << 20;
     /// For the word of a reader that begins as this rank does.
     static constexpr std::chrono::microseconds longest_wait{1};
     static constexpr std::size_t most_short_bytes = std::size_t{8} << 10;

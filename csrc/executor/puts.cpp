@@ -140,25 +140,14 @@ bool Executor::is_to_put(const Task &task) const {
     return is_to_share(task) && task.done % 2 == 1;
 }
 
-/// Whether so many bytes, which are yet to be folded, had better be sent through a slot by the fold itself: whole
-/// pieces alone, so that there are no more messages for it. Of what a core's own cache holds, or none, string moves are
-/// quicker.
-bool Executor::is_to_be_made_in_slot(const Task &task, std::size_t num_bytes) const {
-    if (total_bytes_ < least_made_in_slots || total_bytes_ >= least_bytes_past_caches_) return false;
-    if (num_bytes < least_put_bytes || num_bytes != piece_size(task)) return false;
-    if (at_header(task) || task.num_bytes_ahead > 0 || is_too_early(task, num_bytes)) return false;
-    return !transport_.could_lend(Bytes(task.sources[0], task.num_bytes));
-}
-
-/// Folds what operands_ point to, and in the same pass writes the result where the peers that it is sent to next will
-/// read it: where they let this rank, or in a slot. False: not now, and nothing was done.
+/// Folds what operands_ point to, and in the same pass puts the result where the peers that it is sent to next let this
+/// rank write. False: not now, and nothing was done.
 bool Executor::store_and_send(Task &task, const Fold &what, std::size_t num_bytes) {
     if (task.instruction->onward < 0 || what.op == Op::custom) return false; // which is not called for every part
     const auto index = static_cast<std::size_t>(task.instruction->onward);
     Task &next = tasks_[index];
     if (next.done != task.done || next.within != task.within || !at_turn(next, index)) return false;
-    const bool puts = find_targets(next, &task);
-    if (puts ? targets_[0].attached : !is_to_be_made_in_slot(next, num_bytes)) return false;
+    if (!find_targets(next, &task) || targets_[0].attached) return false;
     std::byte *destination = next_destination(task);
     const std::size_t element = size_of(what.dtype);
     // A store fetches what it is to replace, which was just read if all is in place; string moves do not.
@@ -172,9 +161,8 @@ bool Executor::store_and_send(Task &task, const Fold &what, std::size_t num_byte
     };
     const std::uint64_t begin = recorder_ == nullptr ? 0 : ticks();
     const Bytes made(destination, num_bytes);
-    const bool sends = puts ? transport_.put(next.peers, targets_, made, launch_.tag, false, make)
-                            : transport_.publish_made(next.peers, made, launch_.tag, make);
-    if (!sends) return false;
+    if (!transport_.put(next.peers, targets_, made, launch_.tag, false, make)) return false;
+    next.way = Way::put;
     next.within += num_bytes;
     if (recorder_ != nullptr) record_move(next, index, begin, next.done, num_bytes, next.within == piece_size(next));
     return true;

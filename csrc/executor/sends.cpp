@@ -47,21 +47,14 @@ bool Executor::outgrows_caches(const Task &task, std::size_t num_caches) const {
 bool Executor::is_large() const { return total_bytes_ >= least_bytes_past_caches_ / 2; }
 
 /// Whether the readers had better copy from private memory where it lies: the cores that they share with others then
-/// have one copy to make instead of two. While there is little enough for the caches, two are quicker. Several readers
-/// had better do so while the caches hold it, as each of them reads it from there.
+/// have one copy to make instead of two. While there is little enough for the caches, two are quicker. Of what several
+/// read, each would make a copy of its own.
 /// Where each has a core and both are busy either way, as they exchange, one copy is quicker for chunks that are worth
 /// the look for their pages: in any case if the kernel's string moves are quick, else while all have no more than
 /// `most_fetched` says and lines come quickly.
 bool Executor::is_to_be_fetched(const Task &task) const {
-    const auto can_attach = [this](int peer) { return transport_.can_attach(peer); };
-    if (!plan_.shape().only_copies || !std::ranges::all_of(task.peers, can_attach)) return false;
+    if (!plan_.shape().only_copies || task.peers.size() > 1 || !transport_.can_attach(task.peers[0])) return false;
     const Bytes chunk(task.sources[0], task.num_bytes);
-    if (task.peers.size() > 1) {
-        const std::size_t least = least_bytes_past_caches_;
-        const bool is_held = task.num_bytes < least && total_bytes_ >= least && total_bytes_ <= most_fetched * least;
-        return is_held && transport_.shares_cores() && has_quick_string_moves() &&
-               transport_.pays_to_attach(chunk, 0, SIZE_MAX);
-    }
     if (transport_.shares_cores()) {
         const auto of_all = [this](std::size_t least) { return total_bytes_ >= least ? 0 : SIZE_MAX; };
         const std::size_t in_huge_pages = of_all(least_bytes_past_caches_ / 4);

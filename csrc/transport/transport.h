@@ -162,11 +162,6 @@ class Transport {
                      bool /*past_caches*/, const Making & /*make*/ = {}) {
         return false;
     }
-    /// Publishes `bytes`, at most `piece_bytes`, that have still to be made, and could not be lent: each part is made
-    /// as it is written for its readers. False: no credit now, or it is quicker to make them first; nothing was made.
-    virtual bool publish_made(std::span<const int> /*peers*/, Bytes, std::uint32_t /*tag*/, const Making &) {
-        return false;
-    }
     /// Whether ranks share cores. Then both ends of a copy had better not work on it at a time, each waiting for the
     /// other every now and then, as third ones want the cores meanwhile.
     virtual bool shares_cores() const { return false; }

@@ -284,48 +284,6 @@ TEST(what_is_only_copied_is_fetched_where_ranks_share_cores) {
     CHECK(tier_of("reduce_scatter", false, count, least) == Endpoint::Tier::arena, "it is folded");
 }
 
-TEST(what_several_read_is_fetched_by_each_while_caches_hold_it) {
-    constexpr int num_ranks = 3;
-    constexpr std::size_t count = 100'003, num_bytes = count * sizeof(std::int64_t);
-    const auto way_of = [&](std::size_t least) {
-        const Fixture &plans = fixture("all_gather", "direct", num_ranks);
-        World world(num_ranks, {.as_processes = true, .may_attach = true});
-        std::vector<std::unique_ptr<Buffer>> given, got;
-        std::vector<std::unique_ptr<Executor>> executors;
-        for (int rank = 0; rank < num_ranks; ++rank) {
-            const auto at = static_cast<std::size_t>(rank);
-            given.push_back(std::make_unique<Buffer>(world[rank].arena, Memory::huge, num_bytes));
-            got.push_back(std::make_unique<Buffer>(world[rank].arena, Memory::huge, num_ranks * num_bytes));
-            std::ranges::copy(content(at, num_bytes), given[at]->data());
-            auto &transport = world[rank].communicator().transport();
-            executors.push_back(std::make_unique<Executor>(*plans.plans[at], transport, least));
-            executors[at]->start({.dtype = Dtype::int64,
-                                  .op = Op::sum,
-                                  .block = count,
-                                  .input = given[at]->data(),
-                                  .output = got[at]->data(),
-                                  .tag = tag});
-        }
-        for (std::vector<bool> done(num_ranks); std::ranges::find(done, false) != done.end();) {
-            for (std::size_t at = 0; at < done.size(); ++at) done[at] = done[at] || executors[at]->advance();
-        }
-        for (const auto &found : got) {
-            for (std::size_t at = 0; at < num_ranks; ++at)
-                CHECK(std::ranges::equal(found->bytes().subspan(at * num_bytes, num_bytes), given[at]->bytes()), at);
-            CHECK(found->is_intact());
-        }
-        for (const auto &buffer : given) need(Pages::huge, *buffer);
-        const Endpoint &endpoint = world[0].communicator().transport().endpoint(0);
-        CHECK(endpoint.ring(Lane::collectives, 1)[0].tier == endpoint.ring(Lane::collectives, 2)[0].tier);
-        return endpoint.ring(Lane::collectives, 1)[0].tier;
-    };
-    constexpr std::size_t in_all = num_ranks * num_ranks * num_bytes;
-    const auto quick = has_quick_string_moves() ? Endpoint::Tier::attach : Endpoint::Tier::arena;
-    CHECK(way_of(in_all) == quick && way_of(in_all / 4 + 1) == quick);
-    CHECK(way_of(in_all + 1) == Endpoint::Tier::arena, "two copies in the caches are quicker");
-    CHECK(way_of(in_all / 4 - 1) == Endpoint::Tier::arena, "they do not hold it");
-}
-
 /// In copies of a megabyte; the last one is shorter.
 TEST(exchanges_are_fetched_where_ranks_share_none_of_their_cores) {
     constexpr std::size_t least = std::size_t{8} << 20;

@@ -78,33 +78,6 @@ TEST(match_leaves_on_its_way_what_who_begins_has_not_asked_for_yet) {
     }
 }
 
-/// A message that needs two lines goes through a slot if it follows one without an answer, unless ranks share cores.
-TEST(match_streams_what_needs_two_lines_through_slots) {
-    for (const Over over : {Over::apart, Over::crowded}) {
-        Machines machines(2, over);
-        auto given = content(1, 64);
-        std::vector<std::byte> got(given.size());
-        const auto num_lines = [&] {
-            const std::uint64_t before = machines.transports[0]->posted(1);
-            CHECK(machines.send(0, 1, 1, given)->done);
-            return machines.transports[0]->posted(1) - before;
-        };
-        const auto receive = [&](int at, int from) {
-            std::ranges::fill(got, std::byte{0});
-            const auto received = machines.receive(at, from, 1, got);
-            machines.settle();
-            CHECK(received->done && got == given);
-        };
-        const std::uint64_t of_stream = over == Over::apart ? 1 : 2;
-        CHECK(num_lines() == 2 && num_lines() == of_stream && num_lines() == of_stream);
-        for (int i = 0; i < 3; ++i) receive(1, 0);
-        machines.send(1, 0, 1, given);
-        receive(0, 1);
-        CHECK(num_lines() == 2, "it was answered");
-        receive(1, 0);
-    }
-}
-
 /// The second line of a message comes later.
 TEST(match_receives_on_what_has_come_with_its_first_line) {
     Machines machines(2, Over::processes);

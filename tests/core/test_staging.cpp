@@ -168,39 +168,6 @@ TEST(staging_of_a_pool_takes_turns) {
     CHECK(context.take_slot() && context.take_slot() && !context.take_slot());
 }
 
-// Up to the bytes of a turn, which is a part of the slot if ranks share a core. A slot that is written again is not
-// continued.
-TEST(staging_of_what_takes_most_of_a_slot_goes_over_all_of_it) {
-    constexpr std::size_t num_slots = 3, half = piece_bytes / 2;
-    struct Run {
-        std::size_t num_bytes, turn_bytes;
-        bool goes_on, passes_over;
-    };
-    for (const Run &run : {
-             Run{half + 1, piece_bytes, true, true},
-             Run{piece_bytes - 1, piece_bytes, true, true},
-             Run{piece_bytes, piece_bytes, true, false},
-             Run{half + 1, piece_bytes, false, false},
-             Run{half / 2 + 1, half, true, true},
-             Run{half + 1, half, true, false},
-             Run{piece_bytes, half, true, false},
-         }) {
-        const bool stays_near = run.turn_bytes == half;
-        World world(2, {.spin = false, .as_processes = true, .max_slots = num_slots});
-        Context &context = *world[0].context;
-        for (std::size_t i = 0; i < 6 * num_slots; ++i) {
-            auto slot = context.take_slot(run.num_bytes, stays_near, run.goes_on);
-            const std::size_t begin = slot->used, end = begin + round_up(run.num_bytes, cache_line);
-            const bool is_at_end = run.passes_over && i / num_slots % 2 == 0;
-            const std::size_t at_end = (run.turn_bytes - run.num_bytes) / cache_line * cache_line;
-            CHECK(begin == (is_at_end ? at_end : 0), run.num_bytes, run.turn_bytes, i, begin);
-            CHECK(end <= piece_bytes, run.num_bytes, i);
-            if (run.goes_on) slot->used = end;
-            context.return_slot(*slot);
-        }
-    }
-}
-
 TEST(staging_of_ranks_on_one_core_goes_over_as_much_as_that_of_one_alone) {
     constexpr std::size_t num_slots = 3, quarter = piece_bytes / 4;
     for (const bool stays_near : {false, true}) {

@@ -184,14 +184,14 @@ void Context::add_slot() {
     } catch (const Failure &) { room_ = num_slots_ + shared_out_.size(); }
 }
 
-std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes, bool stays_near, bool goes_on) {
+std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes, bool stays_near) {
     const std::scoped_lock lock(mutex_);
     const std::size_t turn_bytes = stays_near ? near_bytes_ : piece_bytes;
     const auto is_full = [&](const Slot &slot) { return slot.used > 0 && slot.used + num_bytes > turn_bytes; };
     bool wants_another = free_slots_.empty();
     for (; !free_slots_.empty() && is_full(free_slots_.back()); wants_another = true) {
         Slot &slot = free_slots_.back();
-        slot = {.offset = slot.offset, .was_far = slot.is_far, .passes_over = slot.passes_over};
+        slot = {.offset = slot.offset, .was_far = slot.is_far};
         std::ranges::rotate(free_slots_, std::prev(free_slots_.end()));
     }
     if (wants_another) add_slot();
@@ -199,10 +199,6 @@ std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes, bool stay
     if (free_slots_.empty()) return std::nullopt;
     Slot slot = free_slots_.back();
     free_slots_.pop_back();
-    if (goes_on && slot.used == 0 && num_bytes > turn_bytes / 2 && num_bytes < turn_bytes) {
-        slot.passes_over = !slot.passes_over;
-        if (slot.passes_over) slot.used = (turn_bytes - num_bytes) / cache_line * cache_line;
-    }
     return slot;
 }
 

@@ -74,19 +74,18 @@ class Context {
     /// then return to the pool.
     void retire_endpoint(std::size_t offset, std::function<bool()> has_ended, std::vector<std::size_t> slots);
 
-    /// A staging slot of `piece_bytes`. Its first `used` bytes were written since its turn came, or are passed over.
+    /// A staging slot of `piece_bytes`. Its first `used` bytes were written since its turn came.
     struct Slot {
         std::size_t offset = 0, used = 0;
         bool is_far = false, was_far = false; // another core reads some of it, or did so in the turn before
-        bool passes_over = false;             // in this turn; not in the next
     };
 
     /// A slot with room for `num_bytes`, or nothing while all are in use. The pool adds speed; progress does not need
     /// it. Who returns a slot with more used leaves the rest to the next message: so the turn of a byte comes again
-    /// only after all others; and if this `goes_on`, what takes most of a slot lies at its end in every second turn. If
-    /// it `stays_near`, which is for ranks that share cores: the ranks of a core together then go over as many bytes as
-    /// one that is alone, so that these leave the reader's cache, but not the one that all cores share.
-    std::optional<Slot> take_slot(std::size_t num_bytes = piece_bytes, bool stays_near = false, bool goes_on = true);
+    /// only after all others. If it `stays_near`, which is for ranks that share cores: the ranks of a core together
+    /// then go over as many bytes as one that is alone, so that these leave the reader's cache, but not the one that
+    /// all cores share.
+    std::optional<Slot> take_slot(std::size_t num_bytes = piece_bytes, bool stays_near = false);
     void return_slot(Slot slot);
     /// One that its taker keeps until it says so, as its parts go to and fro between it and its peers. Not where the
     /// pool could then no longer have what it has at least.

@@ -219,18 +219,11 @@ bool ShmTransport::has_room(std::span<const int> peers, std::uint64_t num_lines)
     });
 }
 
-/// Whether a message follows one that a peer with a core has not answered, as in a stream of them. The lines of short
-/// ones would soon be full, and each then wait for the peer's word; those that go through slots it keeps up with.
-bool ShmTransport::streams_to(std::span<const int> peers) const {
-    const Peer &to = peer_at(peers.front());
-    return lane_ == Lane::messages && !context_.shares_cores() && to.posted != to.seen_released;
-}
-
 Published ShmTransport::publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag,
                                     bool may_lend) {
     const std::size_t num_bytes = head.size() + bytes.size();
-    const bool is_long = num_bytes > most_bytes_in_lines || (num_bytes > Endpoint::inline_bytes && streams_to(peers));
-    if (is_long) { return has_room(peers) ? publish_elsewhere(head, peers, bytes, tag, may_lend) : Published{}; }
+    if (num_bytes > most_bytes_in_lines)
+        return has_room(peers) ? publish_elsewhere(head, peers, bytes, tag, may_lend) : Published{};
     if (!has_room(peers, num_lines_of(num_bytes))) return {};
     const std::size_t in_first = std::min(bytes.size(), Endpoint::inline_bytes - head.size());
     for (int peer : peers) {
@@ -264,7 +257,6 @@ Published ShmTransport::publish_elsewhere(Bytes head, std::span<const int> peers
     }
     message.num_bytes = static_cast<std::uint32_t>(published.num_bytes);
     for (int peer : peers) post(peer, message);
-    ring_early(message.num_bytes);
     return published;
 }
 
@@ -321,9 +313,7 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
     case Endpoint::Tier::handed:
     case Endpoint::Tier::handed_back:
         if (num_bytes > part_bytes_) refuse(peer);
-        start = show_handed(from, {.offset = offset,
-                                   .is_own = tier == Endpoint::Tier::handed_back,
-                                   .num_bytes = static_cast<std::uint32_t>(num_bytes)});
+        start = show_handed(from, {.offset = offset, .is_own = tier == Endpoint::Tier::handed_back});
         break;
     case Endpoint::Tier::attach:
         if (from.attachable.empty() && !can_attach(peer)) refuse(peer);
@@ -409,7 +399,6 @@ void ShmTransport::release(int peer, std::size_t num_bytes) {
     if (all >= least_watched_bytes && !from.is_beside) from.is_watched = num_watchable_++ % watch_interval == 0;
     from.incoming_released->value.store(from.received, std::memory_order_release);
     from.may_await = may_await_ = true;
-    ring_early(all);
 }
 
 /// One barrier for all that was stored, when it is on its way already: behind each store it would wait for the line to

@@ -190,7 +190,6 @@ class ShmTransport final : public Transport {
     std::span<const Window> granted(int peer, std::uint32_t tag, std::uint64_t num_posted) override;
     bool put(std::span<const int> peers, std::span<const Target> targets, Bytes bytes, std::uint32_t tag,
              bool past_caches, const Making &make = {}) override;
-    bool publish_made(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Making &make) override;
     bool may_grant(int peer, std::uint64_t num_posted) const override;
     bool shares_cores() const override { return context_.shares_cores(); }
     bool can_attach(int peer) const override;
@@ -262,8 +261,6 @@ class ShmTransport final : public Transport {
     static constexpr unsigned watch_interval = 4;
     /// Of what is made while it is put: a part that stays in the nearest cache until it is written to all.
     static constexpr std::size_t made_bytes = std::size_t{8} << 10;
-    /// After so much a sleeping peer is not kept waiting for the end of a round.
-    static constexpr std::size_t least_told_bytes = std::size_t{32} << 10;
     /// Messages may lie unread for long, and collectives shall not be slow meanwhile.
     static constexpr std::ptrdiff_t max_slots_of_messages = 4;
     /// Slots of which each peer gets a part, to be handed to and fro; where ranks share cores, slots for messages to
@@ -277,8 +274,7 @@ class ShmTransport final : public Transport {
     /// next.
     struct Handed {
         std::size_t offset = 0;
-        bool is_own = false;         // in this rank's arena; else in the peer's
-        std::uint32_t num_bytes = 0; // of that message
+        bool is_own = false; // in this rank's arena; else in the peer's
     };
 
     struct Peer {
@@ -348,7 +344,6 @@ class ShmTransport final : public Transport {
     [[noreturn]] static void refuse(int peer);
     bool attaches(int member) const;
     bool has_room(std::span<const int> peers, std::uint64_t num_lines = 1);
-    bool streams_to(std::span<const int> peers) const;
     Published publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
     Published publish_elsewhere(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
     View view_elsewhere(int peer, const Endpoint::Line &line);
@@ -356,25 +351,19 @@ class ShmTransport final : public Transport {
     /// Of every short message: compilers would take it for too long to be inlined.
     inline void post_in_line(int peer, Bytes head, Bytes bytes, std::uint32_t tag);
     void complete(Endpoint::Line &line, Peer &to);
-    void ring_early(std::size_t num_bytes) {
-        if (num_bytes >= least_told_bytes) ring();
-    }
     void note_line(std::chrono::nanoseconds time) const;
     bool watch(const Peer &from) const;
     std::uint64_t look_at_released(const Peer &to);
     std::uint64_t time_released(const Peer &to);
     std::optional<Staged> take_again(std::size_t num_bytes);
     std::optional<Staged> take_rest(std::span<const int> peers, std::size_t num_bytes);
-    /// `whole`: it is written at once, and is written again next (see Filling).
-    std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes, bool whole);
-    bool stage(std::span<const int> peers, Endpoint::Line &message, Bytes bytes, const Making &make = {});
-    static void put_best_last(std::vector<Handed> &handed, std::size_t num_bytes);
-    std::optional<Handed> take_handed(int peer, std::size_t num_bytes);
-    bool hand(int peer, Endpoint::Line &message, Bytes bytes, const Making &make);
+    std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes);
+    bool stage(std::span<const int> peers, Endpoint::Line &message, Bytes bytes);
+    std::optional<Handed> take_handed(int peer);
+    bool hand(int peer, Endpoint::Line &message, Bytes bytes);
     const std::byte *show_handed(Peer &from, Handed slot) const;
     void take_over(int peer);
-    void fill(std::span<const int> peers, Endpoint::Line &message, std::byte *place, Bytes bytes, Filling how,
-              const Making &make);
+    void fill(std::span<const int> peers, Endpoint::Line &message, std::byte *place, Bytes bytes, Filling how);
     void give_back(Peer &from);
     void have_back(int peer);
     void end_sharing_out();

@@ -74,8 +74,7 @@ std::optional<ShmTransport::Staged> ShmTransport::take_rest(std::span<const int>
     return staged;
 }
 
-std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int> peers, std::size_t num_bytes,
-                                                            bool whole) {
+std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int> peers, std::size_t num_bytes) {
     if (auto staged = take_rest(peers, num_bytes)) return staged;
     if (auto staged = take_again(num_bytes)) return staged;
     // The counters lie in the peers' caches: they are looked at when slots run short.
@@ -96,10 +95,10 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
     if (num_bytes > most_hot_bytes && num_unread >= std::max(max_unread, num_ahead)) return std::nullopt;
     const auto num_pooled = std::ranges::count_if(staged_, [](const Staged &slot) { return slot.reserved_for < 0; });
     if (lane_ == Lane::collectives || num_pooled < max_slots_of_messages) {
-        auto slot = context_.take_slot(num_bytes, !stores_are_slow(), !whole);
+        auto slot = context_.take_slot(num_bytes, !stores_are_slow());
         if (!slot && !looks) {
             collect(true);
-            slot = context_.take_slot(num_bytes, !stores_are_slow(), !whole);
+            slot = context_.take_slot(num_bytes, !stores_are_slow());
         }
         if (slot) {
             goes_one_way_ = goes_one_way_ || (looks && ++num_looks_ % max_unanswered == 0);
@@ -116,13 +115,13 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
     return make_staged({.offset = offset}, owner);
 }
 
-/// Copies a piece into a slot, or makes it there, and posts it. False: there is none.
-bool ShmTransport::stage(std::span<const int> peers, Endpoint::Line &message, Bytes bytes, const Making &make) {
+/// Copies a piece into a slot, and posts it. False: there is none.
+bool ShmTransport::stage(std::span<const int> peers, Endpoint::Line &message, Bytes bytes) {
     const bool may_hand = peers.size() == 1 && peers.front() != rank_ && bytes.size() <= part_bytes_;
-    if (may_hand && hand(peers.front(), message, bytes, make)) return true;
+    if (may_hand && hand(peers.front(), message, bytes)) return true;
     const auto is_beside = [this](int peer) { return peer_at(peer).is_beside; };
     const bool is_near = std::ranges::all_of(peers, is_beside), whole = lane_ == Lane::messages && is_near;
-    auto staged = take_slot(peers, bytes.size(), whole);
+    auto staged = take_slot(peers, bytes.size());
     if (!staged) return false;
     Context::Slot &slot = staged->slot;
     message.tier = may_hand ? Endpoint::Tier::kept : Endpoint::Tier::arena;
@@ -135,26 +134,14 @@ bool ShmTransport::stage(std::span<const int> peers, Endpoint::Line &message, By
     for (int peer : peers) staged->readers.emplace_back(peer, peer_at(peer).posted + 1);
     staged_.push_back(std::move(*staged));
     std::byte *const place = context_.arena().mapping()->base() + message.elsewhere.offset;
-    fill(peers, message, place, bytes,
-         whole         ? Filling::whole
-         : other_cache ? Filling::past_caches
-                       : Filling::near,
-         make);
+    fill(peers, message, place, bytes, whole ? Filling::whole : other_cache ? Filling::past_caches : Filling::near);
     return true;
-}
-
-bool ShmTransport::publish_made(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Making &make) {
-    // Where lines come slowly, string moves of what is made bring them sooner than the stores of whoever makes it.
-    if (stores_are_slow() || !has_room(peers)) return false;
-    Endpoint::Line message{};
-    message.tag = tag;
-    return stage(peers, message, bytes, make);
 }
 
 /// Fills a place in a slot, whose readers are told with the first part, and so work on what is there while the rest
 /// comes.
-void ShmTransport::fill(std::span<const int> peers, Endpoint::Line &message, std::byte *place, Bytes bytes, Filling how,
-                        const Making &make) {
+void ShmTransport::fill(std::span<const int> peers, Endpoint::Line &message, std::byte *place, Bytes bytes,
+                        Filling how) {
     message.num_bytes = static_cast<std::uint32_t>(bytes.size());
     const std::size_t quarter = round_up((bytes.size() + 3) / 4, Endpoint::cell_bytes);
     std::size_t part_bytes = bytes.size();
@@ -163,8 +150,7 @@ void ShmTransport::fill(std::span<const int> peers, Endpoint::Line &message, std
     else if (how == Filling::past_caches) part_bytes = std::max(quarter, least_far_part);
     for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
         const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));
-        if (make) make(begin, part.size(), place + begin);
-        else if (how == Filling::past_caches) copy_to_other_cache(place + begin, part);
+        if (how == Filling::past_caches) copy_to_other_cache(place + begin, part);
         else copy_bytes(place + begin, part);
         const bool is_last = begin + part.size() == bytes.size();
         const auto num_cells = static_cast<std::uint16_t>((begin + part.size()) / Endpoint::cell_bytes);
@@ -178,7 +164,6 @@ void ShmTransport::fill(std::span<const int> peers, Endpoint::Line &message, std
             to.outgoing[at(to.posted - 1)].num_cells.store(there, std::memory_order_release);
             to.may_await = may_await_ = true;
         }
-        if (begin == 0) ring_early(bytes.size());
     }
 }
 
@@ -189,26 +174,12 @@ void ShmTransport::fill(std::span<const int> peers, Endpoint::Line &message, std
 // share no cache, and nobody has to look whether a slot is free. So a slot goes along with a message to one rank: that
 // writes its next message to this one there, and so gives it back. Who gets no answers gives none.
 
-/// Brings to the end, of slots that are here, the one with the least of those in which as much was read as is to be
-/// written, or else the one with the most, and of such the warmest. Behind what was read, lines are still as this rank
-/// wrote them, and the peer has them, too.
-void ShmTransport::put_best_last(std::vector<Handed> &handed, std::size_t num_bytes) {
-    const auto is_better = [num_bytes](const Handed &one, const Handed &other) {
-        const bool fits = one.num_bytes >= num_bytes;
-        if (fits != (other.num_bytes >= num_bytes)) return fits;
-        return fits ? one.num_bytes < other.num_bytes : one.num_bytes > other.num_bytes;
-    };
-    const auto best = std::ranges::min_element(handed.rbegin(), handed.rend(), is_better);
-    std::rotate(std::prev(best.base()), best.base(), handed.end());
-}
-
-/// One that is here, the warmest that suits; or a new one, if the peer has sent something in a slot that it kept since
+/// One that is here, the warmest; or a new one, if the peer has sent something in a slot that it kept since
 /// it was given the last.
-std::optional<ShmTransport::Handed> ShmTransport::take_handed(int peer, std::size_t num_bytes) {
+std::optional<ShmTransport::Handed> ShmTransport::take_handed(int peer) {
     Peer &to = peer_at(peer);
     to.num_unanswered = 0;
     if (!to.handed.empty()) {
-        if (to.handed.back().num_bytes != num_bytes && to.handed.size() > 1) put_best_last(to.handed, num_bytes);
         const Handed slot = to.handed.back();
         to.handed.pop_back();
         num_looks_ = 0;
@@ -238,8 +209,8 @@ bool ShmTransport::awaits_handed(int peer, std::size_t num_bytes) const {
 }
 
 /// stage() in such a slot. False: there is none here.
-bool ShmTransport::hand(int peer, Endpoint::Line &message, Bytes bytes, const Making &make) {
-    const auto slot = take_handed(peer, bytes.size());
+bool ShmTransport::hand(int peer, Endpoint::Line &message, Bytes bytes) {
+    const auto slot = take_handed(peer);
     if (!slot) return false;
     if (!staged_.empty()) collect(false); // which take_slot() would do
     Peer &to = peer_at(peer);
@@ -248,7 +219,7 @@ bool ShmTransport::hand(int peer, Endpoint::Line &message, Bytes bytes, const Ma
     message.elsewhere.offset = slot->offset;
     const Mapping &memory = slot->is_own ? *context_.arena().mapping() : *to.mapping;
     fill({&peer, 1}, message, memory.base() + slot->offset, bytes,
-         lane_ == Lane::messages && to.is_beside ? Filling::whole : Filling::near, make);
+         lane_ == Lane::messages && to.is_beside ? Filling::whole : Filling::near);
     return true;
 }
 

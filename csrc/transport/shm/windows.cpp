@@ -127,7 +127,6 @@ bool ShmTransport::put(std::span<const int> peers, std::span<const Target> targe
         }
         post(peers[i], message);
     }
-    ring_early(message.num_bytes);
     return true;
 }
 
@@ -161,7 +160,6 @@ bool ShmTransport::lend(std::span<const int> peers, Bytes bytes, std::uint32_t t
         message.elsewhere.address = bytes.data();
     }
     for (int peer : peers) post(peer, message);
-    ring_early(message.num_bytes);
     return true;
 }
 
