@@ -17,6 +17,7 @@ from hocket.errors import (
     PeerDied,
     ResourceError,
 )
+from hocket.runtime.ranks.failure_reports import tell_heard
 from hocket.runtime.ranks.rank_names import name_ranks
 from hocket.runtime.vocabulary import DTYPES, KINDS, OPS
 
@@ -66,6 +67,8 @@ def exception_of(
         f", {label} (call {sequence})" if label and sequence else f", {label}" if label else ""
     )
     where = where if this_rank >= 0 else "hocket"
+    if cause in (Cause.DIED, Cause.ABORTED) and rank != this_rank:
+        tell_heard()
     if cause == Cause.MISMATCH:
         return _mismatch(where, sequence, calls, sites, text) if sequence else _message_mismatch(where, calls, text)
     if cause == Cause.TIMEOUT:

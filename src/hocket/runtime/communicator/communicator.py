@@ -31,6 +31,7 @@ from hocket.runtime.communicator.objects import Objects
 from hocket.runtime.plans import find
 from hocket.runtime.ranks.cores import beside, have_cores, neighbours, num_cores, own_cores
 from hocket.runtime.ranks.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, link_here, may_attach
+from hocket.runtime.ranks.failure_reports import tell_uncaught
 from hocket.runtime.ranks.process_end import at_process_end, watch_process
 from hocket.runtime.rendezvous.join import join
 from hocket.runtime.streams.stream import stream
@@ -479,7 +480,9 @@ def abort_threads(cancel: threading.Event, reason: str) -> bool:
 @at_process_end
 def _close_all(error: BaseException | None) -> None:
     """Closes all communicators of the process; other ranks get an uncaught exception as the reason."""
-    if error is None:
+    if error is not None:
+        tell_uncaught(error)
+    else:
         for context in list(_contexts):
             context._finish()
     for context in list(_contexts):
