@@ -58,9 +58,10 @@ def test_a_report_of_anothers_failure_is_recognised() -> None:
 
 
 @pytest.mark.parametrize("between", [CAUSE, CONTEXT])
-def test_pytorchs_prefix_is_left_out_and_ends_the_traceback(between: str) -> None:
-    prefixed = between.join("\n".join(f"[rank1]: {line}" for line in ONE.splitlines()) for _ in range(2))
-    prefixed = prefixed.replace(between.strip(), f"[rank1]: {between.strip()}")
+@pytest.mark.parametrize("prefix", ["[rank1]: ", "[rank1]: [rank1]: "], ids=["one init", "two inits"])
+def test_pytorchs_prefix_is_left_out_and_ends_the_traceback(prefix: str, between: str) -> None:
+    prefixed = between.join("\n".join(f"{prefix}{line}" for line in ONE.splitlines()) for _ in range(2))
+    prefixed = prefixed.replace(between.strip(), f"{prefix}{between.strip()}")
     text = f"before\n{prefixed}\nafter\n"
     assert split_at_last(text) == ("before\n", ONE + between + ONE, "after\n")
 
@@ -159,4 +160,7 @@ def test_a_cause_is_the_message_without_its_subject() -> None:
         "rank 1",
     ]
     assert {cause_in(text) for text in told[:2]} == {f"{E}: {late}"} and {reason_in(text) for text in told} == {late}
+    by_torch = "hocket.torch_backend.handles.BackendError: hocket: a timeout ended this operation: "
+    text = f"{HEAD}{USER}{by_torch}rank 2, all_reduce (call 2): {late}"
+    assert (cause_in(text), subject_in(text)) == (by_torch + late, "rank 2, all_reduce (call 2)")
     assert cause_in("KeyError: rank 1: x") == "KeyError: rank 1: x" and subject_in("KeyError: rank 1: x") == ""

@@ -306,14 +306,14 @@ class _Supervisor:
             }
         said = [line for _, line in joined(closing)]
         said += [f"{name_ranks(ranks)}: {line}" for ranks, line in joined(following)]
-        last = [] if cause is None else [self._how(causes, [cause])]
         found = joined({rank: shortened(tracebacks[rank]) for rank in tracebacks.keys() - following})
         main = next((text for ranks, text in found if cause in ranks), "")
+        alike = [rank for ranks, text in found if main and cause_in(text) == cause_in(main) for rank in ranks]
         elsewhere: dict[str, list[tuple[list[int], str]]] = {}  # the others with this cause, by place
         for ranks, text in found:
             if cause in ranks:
-                last = [f"{self._how(causes, ranks)}:", text]
-            elif main and cause_in(text) == cause_in(main):
+                continue
+            if main and cause_in(text) == cause_in(main):
                 elsewhere.setdefault(place_in(text), []).append((ranks, subject_in(text)))
             elif main and place_in(text) == place_in(main):
                 said.append(f"{name_ranks(ranks)}, at the same place: {message_of(text)}")
@@ -327,10 +327,12 @@ class _Supervisor:
                 if place == place_in(main)
                 else f"{subject}: the same, at:\n{place}"
             )
-        return "".join(f"{text}\n" for text in said + last)
+        if causes:
+            said.append(self._how(causes, sorted(alike)) + (f":\n{main}" if main else ""))
+        return "".join(f"{text}\n" for text in said)
 
     def _how(self, causes: Sequence[int], alike: Sequence[int]) -> str:
-        """Returns how the first of `causes` ended, and the ranks `alike` that have its traceback."""
+        """Returns how the first of `causes` ended; alike: the ranks with its traceback, or one of the same cause."""
         cause = causes[0]
         code = self.processes[cause].returncode
         how = f"with exit code {code}" if code > 0 else f"with {_signal_name(-code)}"
@@ -338,11 +340,12 @@ class _Supervisor:
             how = "and did not end by itself"
         if len(alike) > 1:
             return f"hocket run: {name_ranks(alike)} of {self.num_ranks} failed, {how}"
-        known = "failed because of another rank" if self._follows(cause) else "failed first"
+        known = "failed first" if len(causes) == 1 else "failed, and none tells which was first"
+        if self._follows(cause):
+            known = "failed because of another rank"
         if len(causes) > 1:
-            known = known.replace("failed first", "failed, and none tells which was first")
-            how = f"rank {cause} ended first, {how}"
-        return f"hocket run: {name_ranks(causes)} of {self.num_ranks} {known}{';' if len(causes) > 1 else ','} {how}"
+            known += f"; rank {cause} ended first"
+        return f"hocket run: {name_ranks(causes)} of {self.num_ranks} {known}, {how}"
 
     def _turn(self, seconds: float | None) -> None:
         """Waits at most `seconds` for something to do, and does it."""

@@ -16,9 +16,9 @@ T = TypeVar("T")
 _PACKAGE = f"{Path(errors.__file__).parent}{os.sep}"
 _LIBRARY = f"{Path(os.__file__).parent}{os.sep}"  # Python's own
 _HEAD = "Traceback (most recent call last):"
-# PyTorch puts the rank in front of each line of an uncaught exception.
+# PyTorch puts the rank in front of each line of an uncaught exception, once for each init_process_group.
 _START = re.compile(
-    rf"^(?P<prefix>\[rank\d+\]: )?((  \+ Exception Group )?{re.escape(_HEAD)}$|Fatal Python error: )", re.M
+    rf"^(?P<prefix>(?:\[rank\d+\]: )*)((  \+ Exception Group )?{re.escape(_HEAD)}$|Fatal Python error: )", re.M
 )
 _CLOSING = re.compile(r"^hocket: rank \d+[:,] .*\n?", re.M)  # a failure that a rank finds as it closes
 _STALL = re.compile(rb"^hocket: rank \d+ has waited .*\n", re.M)
@@ -31,7 +31,10 @@ _BETWEEN = re.compile("(" + "|".join(map(re.escape, _CHAINS)) + ")")
 _FRAME = re.compile(r'  File "(.+)", line \d+, in ')
 _OF_FRAME = ("    ", "  [Previous line repeated ")
 _OF_HOCKET = re.compile(r"hocket(\.\w+)*: ")  # how a message of Hocket begins
-_SUBJECT = re.compile(r"(hocket(?:\.\w+)*: )(ranks? \d.*?): (?:rank \d+ was (?=not done))?")
+_SUBJECT = re.compile(
+    r"(hocket(?:\.\w+)*: (?:(?!ranks? \d)[a-z ]+: )*)"  # the type, and what PyTorch's face says before the subject
+    r"(ranks? \d.*?): (?:rank \d+ was (?=not done))?"
+)
 _FOLLOWING = re.compile(r"^hocket\.errors\.(PeerDied|PeerAborted)\b", re.M)
 
 
@@ -74,7 +77,7 @@ def split_at_last(text: str) -> tuple[str, str, str]:
     if not starts:
         return text, "", ""
     last = starts.pop()
-    start, prefix = last.start(), last["prefix"] or ""
+    start, prefix = last.start(), last["prefix"]
     while starts and text[:start].replace(prefix, "").endswith(_CHAINS):
         start = starts.pop().start()
     lines = text[start:].splitlines(keepends=True)

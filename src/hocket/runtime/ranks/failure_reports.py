@@ -23,7 +23,7 @@ _told: set[tuple[int, str]] = set()  # by process: a forked child tells for itse
 
 
 def follows_from_another(error: BaseException | None) -> bool:
-    """Returns whether the error, or an error that caused it, reports that another rank failed; of a group, if all do."""
+    """Returns whether the error, an error that caused it, or each error of a group reports that another rank failed."""
     while error is not None:
         if isinstance(error, BaseExceptionGroup) and all(follows_from_another(one) for one in error.exceptions):
             return True
