@@ -18,6 +18,16 @@ FOLLOWERS = {
 }
 
 
+@pytest.mark.parametrize("leave", ["os.kill(os.getpid(), signal.SIGKILL)", "raise KeyError('the mistake')"])
+def test_the_line_in_which_a_rank_waited_for_one_that_failed_is_told(leave: str, tmp_path: Path) -> None:
+    program = HOCKET + f"if rank == 1: {leave}\ncomm.barrier()"
+    done = hocket_run(tmp_path, program, "-n", "3")
+    line = program.count("\n") + 1
+    errors = done.stderr.splitlines()
+    assert errors[0].startswith(f"ranks 0, 2 ({tmp_path}/script.py:{line}): hocket.errors.Peer"), done.stderr
+    assert errors[1].startswith("hocket run: rank 1 of 3 failed first"), done.stderr
+
+
 @pytest.mark.parametrize("follower", FOLLOWERS)
 def test_a_rank_that_follows_and_ends_first_is_not_blamed(follower: str, tmp_path: Path) -> None:
     program = HOCKET + (

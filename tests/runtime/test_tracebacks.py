@@ -8,6 +8,7 @@ import pytest
 import hocket
 from hocket.runtime.launch.tracebacks import (
     cause_in,
+    in_one_line,
     joined,
     last_traceback,
     place_in,
@@ -145,6 +146,14 @@ def test_ranks_that_follow_each_other_are_named_as_a_range() -> None:
     ]
     assert name_ranks(range(100)) == "ranks 0-99"
     assert name_ranks(range(0, 100, 2)) == "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 42 more"
+
+
+def test_one_line_has_the_innermost_line_of_the_program() -> None:
+    torch = '  File "/venv/lib/python3.11/site-packages/torch/distributed.py", line 9, in barrier\n'
+    text = HEAD + USER + torch + OWN + LIBRARY + "E: x\nand more"
+    assert in_one_line(text) == " (/a/train.py:7): E: x"
+    assert in_one_line(text.replace("/a/", f"{Path.cwd()}/")) == " (train.py:7): E: x"
+    assert in_one_line(HEAD + OWN + "E: x") == ": E: x"
 
 
 def test_a_cause_is_the_message_without_its_subject() -> None:

@@ -20,6 +20,7 @@ from hocket.runtime.launch.output import Sink, Source
 from hocket.runtime.launch.tracebacks import (
     cause_in,
     debugging,
+    in_one_line,
     joined,
     joined_stalls,
     last_traceback,
@@ -301,11 +302,9 @@ class _Supervisor:
         closing = {rank: line for rank, line in closing.items() if reason_in(line) not in told}
         following: dict[int, str] = {}
         if cause is not None and not reports_another(tracebacks.get(cause, "")) and not debugging():
-            following = {
-                rank: message_of(text).partition("\n")[0] for rank, text in tracebacks.items() if reports_another(text)
-            }
+            following = {rank: shortened(text) for rank, text in tracebacks.items() if reports_another(text)}
         said = [line for _, line in joined(closing)]
-        said += [f"{name_ranks(ranks)}: {line}" for ranks, line in joined(following)]
+        said += [name_ranks(ranks) + in_one_line(text) for ranks, text in joined(following)]
         found = joined({rank: shortened(tracebacks[rank]) for rank in tracebacks.keys() - following})
         main = next((text for ranks, text in found if cause in ranks), "")
         alike = [rank for ranks, text in found if main and cause_in(text) == cause_in(main) for rank in ranks]
