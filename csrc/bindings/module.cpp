@@ -187,8 +187,8 @@ bool is_plain(const Call &call, const std::shared_ptr<Extra> &extra) {
 void run(Communicator &self, Launched &launched, int kind, int dtype, int op, int root, std::size_t block,
          std::uintptr_t input, std::uintptr_t output, double timeout, std::shared_ptr<Extra> extra) {
     Call call = make_call(launched, kind, dtype, op, root, block, input, output, timeout, extra);
+    call.site = call_site();
     if (is_plain(call, extra)) note_call(self, launched, call);
-    call.site = call_site(); // not of the call that was noted: that will be made elsewhere, too
     try {
         const WithoutLock release;
         self.run(call, check_signals);
@@ -205,8 +205,8 @@ void submit(const std::shared_ptr<Communicator> &self, Launched &launched, int k
             std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout,
             std::shared_ptr<Extra> extra, std::shared_ptr<Mark> after, nb::handle work) {
     Call call = make_call(launched, kind, dtype, op, root, block, input, output, timeout, extra);
-    if (!after && is_plain(call, extra)) note_submitted(self, launched, call);
     call.site = call_site();
+    if (!after && is_plain(call, extra)) note_submitted(self, launched, call);
     WorkFields *const fields = work_of(work.ptr());
     if (fields == nullptr) throw nb::type_error("submit: expected a Work");
     submit_work(*self, std::make_shared<Work>(std::move(call)), std::move(after), *fields);

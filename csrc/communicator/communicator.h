@@ -31,7 +31,8 @@ struct Call {
     Launch launch;           // so does its tag
     std::chrono::nanoseconds timeout{};
     std::shared_ptr<const void> keep; // what `launch` refers to, beside the memory
-    const char *site = nullptr;       // where the program makes it, "file:line", for good; null where nobody looked
+    const Site *site = nullptr;       // where the program makes it, for good; null where nobody looked
+    bool is_repeated = false;         // `site` is where it made an earlier one like it
 };
 
 /// A call on the stream.

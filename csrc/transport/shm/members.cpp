@@ -108,7 +108,7 @@ std::optional<Failure> Members::recorded_failure() const {
         const Fingerprint &call = transport_.endpoint(0).aborted_calls()[static_cast<std::size_t>(member)];
         if (call.sequence == 0) continue;
         failure.calls[member] = call;
-        std::string site = control(member).sites[call.sequence % ControlPage::num_sites].read(call.sequence);
+        std::string site = control(member).site_of(call.sequence);
         if (!site.empty()) failure.sites[member] = std::move(site);
     }
     return failure;
