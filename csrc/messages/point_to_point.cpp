@@ -314,6 +314,12 @@ std::vector<int> PointToPoint::missing(const Operation &operation) {
     return awaited(operation);
 }
 
+std::string PointToPoint::found_instead(const Operation &operation) {
+    check_usable();
+    const Lock lock(state_->mutex);
+    return unwanted(operation);
+}
+
 /// True once the condition holds, false when `until` has passed. The lock is held, except while `interrupted` is asked.
 bool PointToPoint::await(Lock &lock, const Condition &condition, Clock::time_point until,
                          std::span<const Operation> told, const Hook &interrupted) {
@@ -348,7 +354,7 @@ bool PointToPoint::await(Lock &lock, const Condition &condition, Clock::time_poi
             const auto slow =
                 std::ranges::find_if(told, [](const Operation &operation) { return !operation.finished; });
             if (slow == told.end()) members_.tell_stall(now - start, "close", matcher_.waiting_for(), 0);
-            else members_.tell_stall(now - start, slow->label(), awaited(*slow), 0);
+            else members_.tell_stall(now - start, slow->label(), awaited(*slow), 0, unwanted(*slow));
         }
         lock.unlock();
         interrupted();
