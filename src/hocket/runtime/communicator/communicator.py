@@ -25,6 +25,7 @@ from hocket.runtime import memory
 from hocket.runtime.choice.select import Policy
 from hocket.runtime.communicator import groups
 from hocket.runtime.communicator.call_settings import CallSettings, check_algorithm, check_order, check_timeout
+from hocket.runtime.communicator.calls import explained
 from hocket.runtime.communicator.cartesian import Cartesian
 from hocket.runtime.communicator.lower_face import LowerFace
 from hocket.runtime.communicator.objects import Objects
@@ -238,6 +239,7 @@ class Communicator(Objects):
         """The interface for the layers above (PyTorch's process groups, the demonstration). Programs do not need it."""
         return LowerFace(self)
 
+    @explained
     def configure(
         self,
         collective: str | None = None,
@@ -300,6 +302,7 @@ class Communicator(Objects):
 
     # Groups ----------------------------------------------------------------------------------------------------------
 
+    @explained
     def split(self, color: int | None, key: int = 0) -> "Communicator | None":
         """Returns the communicator of the ranks that gave the same color, ordered by key and then by rank.
 
@@ -315,6 +318,7 @@ class Communicator(Objects):
             raise ValueError(f"split: expected whole numbers below 2**63, found color {color!r}, key {key!r}") from None
         return None if color is None else self._made(groups.members_of_color(said, self._rank))
 
+    @explained
     def subgroup(self, ranks: Sequence[int]) -> "Communicator | None":
         """Returns a communicator of these ranks, in the order given. Only they take part; other ranks get None at once.
 
@@ -331,6 +335,7 @@ class Communicator(Objects):
         made.topology = self.topology
         return made
 
+    @explained
     def cartesian(self, dims: Mapping[str, int], periodic: Collection[str] = ()) -> "Communicator":
         """Returns a communicator of the same ranks, arranged in a grid: its `topology`. All members call it.
 
@@ -355,6 +360,7 @@ class Communicator(Objects):
 
     # Life ------------------------------------------------------------------------------------------------------------
 
+    @explained
     def abort(self, reason: str) -> None:
         """Aborts: on every rank, the present or next call raises PeerAborted with this rank and reason."""
         if not isinstance(reason, str):
