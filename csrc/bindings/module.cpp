@@ -416,4 +416,7 @@ NB_MODULE(_core, m) {
     bind_point_to_point(m, communicator);
 
     m.def("fork_generation", &fork_generation);
+    m.def(
+        "is_own_thread", [] { return is_own_thread; },
+        "Whether this thread is the core's: it must not wait for a call.");
 }

@@ -175,7 +175,7 @@ bool Communicator::may_run_here(const Work &work) const {
 
 /// The stream: takes calls in order while nobody else runs one.
 void Communicator::serve() {
-    block_signals();
+    enter_own_thread();
     for (;;) {
         std::shared_ptr<Work> work;
         std::shared_ptr<Mark> before;

@@ -376,7 +376,7 @@ void PointToPoint::start_background() {
 
 /// The thread in the background: drives while something is pending and no caller does.
 void PointToPoint::serve() {
-    block_signals();
+    enter_own_thread();
     Lock lock(state_->mutex);
     const auto may_rest = [this] {
         return state_->stopping || state_->driven || (pending_.empty() && deferred_.empty());

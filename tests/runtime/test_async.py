@@ -285,3 +285,49 @@ def test_the_interpreter_s_lock_is_free_while_a_call_waits() -> None:
             comm.barrier()
 
     in_threads(2, main)
+
+
+def drop_in_op() -> list[float]:
+    held, may_drop, dropped = [hocket.init()], threading.Event(), threading.Event()
+    communicator = weakref.ref(held[0])
+
+    def add(left: Any, right: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():  # not when Hocket tries it out
+            assert may_drop.wait(PATIENCE_SECONDS)
+            held.clear()
+            gc.collect()
+            dropped.set()
+        return left + right
+
+    x = np.ones(4)
+    held[0].all_reduce(x, op=hocket.op(add), algorithm="direct", async_op=True)
+    may_drop.set()
+    assert dropped.wait(PATIENCE_SECONDS)
+    wait_until(lambda: communicator() is None)
+    return [float(value) for value in x]
+
+
+def test_an_op_may_drop_the_last_reference_to_the_communicator_that_runs_it() -> None:
+    """As the garbage collector may, which runs on any thread. Another thread closes the communicator."""
+    assert run_ranks(drop_in_op, 2, kind="process") == [[2.0] * 4] * 2
+
+
+def test_a_stream_may_drop_the_last_reference_to_a_communicator_that_waits_for_the_stream() -> None:
+    def main() -> None:
+        held, may_drop, x = [hocket.init()], threading.Event(), np.ones(4)
+        communicator = weakref.ref(held[0])
+
+        def drop() -> None:
+            assert may_drop.wait(PATIENCE_SECONDS)
+            held.clear()
+
+        stream = hocket.Stream()
+        stream.submit(drop)
+        with hocket.stream(stream):
+            held[0].all_reduce(x, async_op=True)
+        may_drop.set()
+        stream.synchronize()
+        wait_until(lambda: communicator() is None)
+        assert (x == 2).all()
+
+    run_ranks(main, 2, kind="thread")
