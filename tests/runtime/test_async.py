@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -331,3 +332,25 @@ def test_a_stream_may_drop_the_last_reference_to_a_communicator_that_waits_for_t
         assert (x == 2).all()
 
     run_ranks(main, 2, kind="thread")
+
+
+def num_threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def use_threads_twice() -> None:
+    with contextlib.ExitStack() as opened:
+        comm = opened.enter_context(hocket.init())
+        groups = [opened.enter_context(comm.dup()) for _ in range(10)]
+        before = num_threads()
+        for _ in range(2):
+            for group in groups:
+                received = group.irecv(np.zeros(2), 1 - comm.rank)
+                assert (group.all_reduce(np.ones(2), async_op=True).wait() == 2).all()
+                group.isend(np.ones(2), 1 - comm.rank).wait()
+                assert (received.wait() == 1).all()
+            wait_until(lambda: num_threads() == before)
+
+
+def test_the_threads_of_idle_communicators_end_and_start_again() -> None:
+    run_ranks(use_threads_twice, 2, kind="process")
