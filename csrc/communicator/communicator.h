@@ -237,6 +237,7 @@ class Communicator {
         std::shared_ptr<Work> begun;   // by who waited for it, and for the stream to go on with; the turn is its own
         std::shared_ptr<Mark> awaited; // what the stream's last call comes after
         std::thread stream;
+        bool has_stream = false; // it has not ended, as it does when it has been idle for long
 
         /// With the mutex held.
         void wake() {

@@ -35,7 +35,7 @@ void PointToPoint::drive(Lock &lock, const Condition &condition, Clock::time_poi
 std::chrono::nanoseconds PointToPoint::help(Clock::time_point since) {
     const Lock lock(state_->mutex, std::try_to_lock); // whoever has it may be long, or wait for what this rank calls
     if (!lock) return short_attention;
-    const bool is_left_to_thread = state_->background.joinable() && !pending_.empty() && state_->doze.is_asleep();
+    const bool is_left_to_thread = state_->has_background && !pending_.empty() && state_->doze.is_asleep();
     if (state_->driven || is_left_to_thread || failure_) return Clock::duration::max();
     bool moved = false;
     auto arrival = Clock::duration::max();

@@ -181,6 +181,7 @@ class PointToPoint {
         bool closing = false;
         bool stopping = false;
         std::thread background;
+        bool has_background = false;       // it has not ended, as it does when it has been idle for long
         Doze doze;                         // of that
         std::unique_ptr<Stream> deferring; // waits for what the deferred ones come after, and begins them
     };

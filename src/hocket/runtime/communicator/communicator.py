@@ -442,11 +442,18 @@ class Communicator(Objects):
 
     def __del__(self) -> None:
         # The core's destructor would wait for the peers with the GIL held, and Ctrl-C would not interrupt it.
-        if getattr(self, "_core", None) is not None:
-            try:
-                self.close()
-            except Exception as failure:  # no caller can catch it here
-                print(f"hocket: {failure}", file=sys.stderr)
+        if getattr(self, "_core", None) is None:
+            return
+        if _core.is_own_thread():  # as of an op: close() would wait for the op, so another thread closes
+            threading.Thread(target=self._close_unwatched, name="hocket close").start()
+        else:
+            self._close_unwatched()
+
+    def _close_unwatched(self) -> None:
+        try:
+            self.close()
+        except Exception as failure:  # no caller can catch it here
+            print(f"hocket: {failure}", file=sys.stderr)
 
 
 def _serving(algorithm: str) -> set[str]:
