@@ -6,7 +6,6 @@ Its operations are in its base classes: collectives.py, uneven.py, point_to_poin
 import contextlib
 import operator
 import os
-import secrets
 import sys
 import threading
 import weakref
@@ -20,13 +19,14 @@ import numpy as np
 from hocket import __version__, _core
 from hocket.algorithms import Algorithm, registry
 from hocket.algorithms import find as find_algorithms
-from hocket.errors import CommunicationError, RendezvousError, did_you_mean
+from hocket.errors import CommunicationError, did_you_mean
 from hocket.runtime import memory
 from hocket.runtime.choice.select import Policy
 from hocket.runtime.communicator import groups
 from hocket.runtime.communicator.call_settings import CallSettings, check_algorithm, check_order, check_timeout
 from hocket.runtime.communicator.calls import explained
 from hocket.runtime.communicator.cartesian import Cartesian
+from hocket.runtime.communicator.hello import check_builds, check_links, configuration
 from hocket.runtime.communicator.lower_face import LowerFace
 from hocket.runtime.communicator.objects import Objects
 from hocket.runtime.plans import find
@@ -75,10 +75,10 @@ def init(
         "cores": own_cores(),
         "link": link,
     }
-    members = join(environment, arena.descriptor, hello, _configuration() if environment.rank == 0 else None)
+    members = join(environment, arena.descriptor, hello, configuration() if environment.rank == 0 else None)
     try:
-        _check_builds([tuple(said["build"]) for said in members.hellos])
-        _check_links([said["link"] for said in members.hellos])
+        check_builds([tuple(said["build"]) for said in members.hellos])
+        check_links([said["link"] for said in members.hellos])
         cores = [said["cores"] for said in members.hellos]
         with_core, near = have_cores(cores), (neighbours(cores, members.rank), beside(cores, members.rank))
         presences = [said["presence"] for said in members.hellos]
@@ -108,38 +108,6 @@ def _end_with_rank(context: "Context") -> None:
             still._end(error)
 
     at_rank_end(end)
-
-
-def _check_builds(builds: Sequence[tuple[str, int]]) -> None:
-    """Raises RendezvousError, the same on all ranks, unless all run one build: others would misread shared memory."""
-    for rank, build in enumerate(builds):
-        if build != builds[0]:
-            (ours, our_layout), (theirs, their_layout) = builds[0], build
-            raise RendezvousError(
-                f"rank 0 runs Hocket {ours}, layout {our_layout:016x}, rank {rank} Hocket {theirs}, layout "
-                f"{their_layout:016x}, which cannot read each other's memory; install one build for all ranks "
-                f"(hocket.__file__ says where each rank has its own)"
-            )
-
-
-def _check_links(links: Sequence[Sequence[float] | None]) -> None:
-    """Raises RendezvousError, the same on all ranks, unless all use the same paced link or none uses one."""
-    for rank, link in enumerate(links):
-        said = ["no paced link" if one is None else f"a paced link {tuple(one)}" for one in (links[0], link)]
-        if said[0] != said[1]:
-            raise RendezvousError(
-                f"rank 0 has {said[0]} (bytes per second, seconds), rank {rank} {said[1]}; call hocket.init() on all "
-                "ranks inside the same hocket.testing.paced_link(), or on all ranks outside of one"
-            )
-
-
-def _configuration() -> dict[str, str]:
-    """Returns what rank 0 sends to all: the policy of its environment, or why it cannot be read; a name for the job."""
-    job = secrets.token_hex(4)
-    try:
-        return {"policy": Policy.from_environment(os.environ).encode(), "error": "", "job": job}
-    except (ValueError, OSError) as error:
-        return {"policy": "", "error": str(error), "job": job}
 
 
 class Context:
