@@ -97,8 +97,12 @@ template <typename T> class OfThisProcess {
     std::unique_ptr<T> value_ = std::make_unique<T>();
 };
 
-/// For our own threads: a signal belongs to the program's threads, whose waits it shall interrupt.
-inline void block_signals() {
+/// Whether this thread is our own: what waits there for a communicator may wait for itself.
+inline constinit thread_local bool is_own_thread = false;
+
+/// First of our own threads: a signal belongs to the program's threads, whose waits it shall interrupt.
+inline void enter_own_thread() {
+    is_own_thread = true;
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, nullptr);

@@ -122,10 +122,32 @@ void remember(CachedMethod &method, CallCache &cache, const Key &key, const Argu
     repeat->operands = operands;
 }
 
+/// Says more where Python has just refused the arguments: it does so before the function has a frame, so that there is
+/// no traceback.
+void explain_refusal(PyObject *function, std::size_t num_given, PyObject *names) {
+    nb::python_error error;
+    if (!error.matches(PyExc_TypeError) || error.traceback().is_valid()) return error.restore();
+    try {
+        const nb::object named = names == nullptr ? nb::object(nb::tuple()) : nb::borrow(names);
+        const nb::object text = nb::module_::import_("hocket.runtime")
+                                    .attr("refusal_of")(nb::handle(function), error.value(), num_given, named);
+        PyErr_SetObject(PyExc_TypeError, text.ptr());
+    } catch (...) { set_python_error(std::current_exception()); }
+}
+
+/// Calls the Python method.
+[[gnu::noinline]] PyObject *call_as_it_came(PyObject *callable, PyObject *const *given, std::size_t num_flagged,
+                                            PyObject *names) {
+    PyObject *const function = reinterpret_cast<CachedMethod *>(callable)->function;
+    PyObject *const result = PyObject_Vectorcall(function, given, num_flagged, names);
+    if (result == nullptr) explain_refusal(function, static_cast<std::size_t>(PyVectorcall_NARGS(num_flagged)), names);
+    return result;
+}
+
 PyObject *call(PyObject *callable, PyObject *const *given, std::size_t num_flagged, PyObject *names) {
     auto &method = *reinterpret_cast<CachedMethod *>(callable);
     const auto num_given = static_cast<std::size_t>(PyVectorcall_NARGS(num_flagged));
-    const auto call_function = [&] { return PyObject_Vectorcall(method.function, given, num_flagged, names); };
+    const auto call_function = [&] { return call_as_it_came(callable, given, num_flagged, names); };
     CallCache *const cache = num_given > 0 && current_stream() == nullptr ? cache_of(method, given[0]) : nullptr;
     if (cache == nullptr) return call_function();
     const std::size_t num_named = names == nullptr ? 0 : static_cast<std::size_t>(PyTuple_GET_SIZE(names));
@@ -219,8 +241,6 @@ PyObject *make(PyTypeObject *type, PyObject *args, PyObject *) {
             method.usual[i] = value != nullptr && !is_tag && is_constant(value) ? value : nullptr;
         }
         method.function = owned(function);
-        static std::size_t num_methods = 0;
-        method.number = num_methods++;
     } catch (...) {
         set_python_error(std::current_exception());
         return nullptr;
@@ -285,6 +305,13 @@ PyType_Spec method_specification = {
     .slots = method_slots,
 };
 
+nb::object make_method(const nb::object &function, vectorcallfunc call) {
+    PyObject *const made = PyObject_CallOneArg(reinterpret_cast<PyObject *>(method_type), function.ptr());
+    if (made == nullptr) throw nb::python_error();
+    reinterpret_cast<CachedMethod *>(made)->vectorcall = call;
+    return nb::steal(made);
+}
+
 } // namespace
 
 namespace hocket {
@@ -336,10 +363,10 @@ PyObject *call_python(CachedMethod &method, CallCache &cache, const Key &key, co
 }
 
 nb::object make_cached_method(const nb::object &function, vectorcallfunc call) {
-    PyObject *const made = PyObject_CallOneArg(reinterpret_cast<PyObject *>(method_type), function.ptr());
-    if (made == nullptr) throw nb::python_error();
-    reinterpret_cast<CachedMethod *>(made)->vectorcall = call;
-    return nb::steal(made);
+    static std::size_t num_methods = 0;
+    nb::object made = make_method(function, call);
+    reinterpret_cast<CachedMethod *>(made.ptr())->number = num_methods++;
+    return made;
 }
 
 } // namespace hocket
@@ -366,6 +393,9 @@ void bind_cached_calls(nb::module_ &module) {
     module.attr("Caller") = nb::borrow(reinterpret_cast<PyObject *>(caller_type));
     module.def(
         "cached_method", [](const nb::object &function) { return make_cached_method(function, call); }, "function"_a);
+    module.def(
+        "explained_method", [](const nb::object &function) { return make_method(function, call_as_it_came); },
+        "function"_a, "Puts nothing before a method, but says more of arguments that it does not take.");
     module.def(
         "forget_calls",
         [](nb::handle caller) {

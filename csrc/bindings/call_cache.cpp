@@ -282,15 +282,20 @@ template <typename Make> void note(Communicator &communicator, const Make &make)
     }
 }
 
+ReadyCollective repeated(const Call &call, Launched &launched) {
+    ReadyCollective again{call, &launched, Place::none, Place::none};
+    again.call.is_repeated = true;
+    return again;
+}
+
 } // namespace
 
 void note_call(Communicator &communicator, Launched &launched, const Call &call) {
-    note(communicator, [&] { return ReadyCollective{call, &launched, Place::none, Place::none}; });
+    note(communicator, [&] { return repeated(call, launched); });
 }
 
 void note_submitted(const std::shared_ptr<Communicator> &communicator, Launched &launched, const Call &call) {
-    note(*communicator,
-         [&] { return Begun<ReadyCollective>{{call, &launched, Place::none, Place::none}, WorkModel{communicator}}; });
+    note(*communicator, [&] { return Begun<ReadyCollective>{repeated(call, launched), WorkModel{communicator}}; });
 }
 
 void note_messages(Communicator &communicator, const std::vector<Message> &messages, std::chrono::nanoseconds timeout) {

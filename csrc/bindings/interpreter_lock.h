@@ -12,6 +12,20 @@
     for (;;) pause();
 }
 
+/// At the end of a scope that has the lock, whether this thread goes on or Python ends it.
+inline void sleep_if_ended() {
+    if (PyGILState_Check() == 0) sleep_until_process_ends();
+}
+
+/// Stands below what has references and calls code of Python: these must not be given back without the lock.
+class CallOfPython {
+  public:
+    CallOfPython() = default;
+    CallOfPython(const CallOfPython &) = delete;
+    CallOfPython &operator=(const CallOfPython &) = delete;
+    ~CallOfPython() { sleep_if_ended(); }
+};
+
 /// Takes the lock again that this thread has given up.
 inline void take_lock_back(PyThreadState *state) noexcept {
     try {
@@ -30,7 +44,10 @@ class WithLock {
     }
     WithLock(const WithLock &) = delete;
     WithLock &operator=(const WithLock &) = delete;
-    ~WithLock() { PyGILState_Release(state_); }
+    ~WithLock() {
+        sleep_if_ended();
+        PyGILState_Release(state_);
+    }
 
   private:
     PyGILState_STATE state_;

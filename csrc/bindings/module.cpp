@@ -16,6 +16,7 @@
 #include "transport/byte_stream.h"
 
 #include <algorithm>
+#include <exception>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -24,6 +25,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 #include <utility>
 
 namespace nb = nanobind;
@@ -51,6 +53,7 @@ static nb::object exception_of(const Failure &failure) {
     for (const auto &[rank, site] : failure.sites)
         sites[nb::int_(rank)] =
             nb::steal(PyUnicode_DecodeUTF8(site.data(), static_cast<Py_ssize_t>(site.size()), "replace"));
+    const CallOfPython call;
     return nb::module_::import_("hocket.runtime")
         .attr("exception_of")(static_cast<int>(failure.cause), failure.rank, failure.sequence, failure.seconds,
                               failure.error_number, failure.missing, calls, sites, failure.text, failure.self,
@@ -187,8 +190,8 @@ bool is_plain(const Call &call, const std::shared_ptr<Extra> &extra) {
 void run(Communicator &self, Launched &launched, int kind, int dtype, int op, int root, std::size_t block,
          std::uintptr_t input, std::uintptr_t output, double timeout, std::shared_ptr<Extra> extra) {
     Call call = make_call(launched, kind, dtype, op, root, block, input, output, timeout, extra);
+    call.site = call_site();
     if (is_plain(call, extra)) note_call(self, launched, call);
-    call.site = call_site(); // not of the call that was noted: that will be made elsewhere, too
     try {
         const WithoutLock release;
         self.run(call, check_signals);
@@ -205,8 +208,8 @@ void submit(const std::shared_ptr<Communicator> &self, Launched &launched, int k
             std::size_t block, std::uintptr_t input, std::uintptr_t output, double timeout,
             std::shared_ptr<Extra> extra, std::shared_ptr<Mark> after, nb::handle work) {
     Call call = make_call(launched, kind, dtype, op, root, block, input, output, timeout, extra);
-    if (!after && is_plain(call, extra)) note_submitted(self, launched, call);
     call.site = call_site();
+    if (!after && is_plain(call, extra)) note_submitted(self, launched, call);
     WorkFields *const fields = work_of(work.ptr());
     if (fields == nullptr) throw nb::type_error("submit: expected a Work");
     submit_work(*self, std::make_shared<Work>(std::move(call)), std::move(after), *fields);
@@ -216,6 +219,25 @@ using Table = nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>;
 
 std::span<const std::int32_t> span_of(const Table &table) { return {table.data(), table.size()}; }
 
+bool is_python_ending() {
+#if PY_VERSION_HEX >= 0x030D0000
+    return Py_IsInitialized() == 0 || Py_IsFinalizing() != 0;
+#else
+    return Py_IsInitialized() == 0 || _Py_IsFinalizing() != 0;
+#endif
+}
+
+/// PyTorch and nanobind, too, have scopes without exceptions below which Python may end a thread. Such a thread sleeps,
+/// as in interpreter_lock.h and from Python 3.14 on; else it would abort the process, whose exit code would be lost.
+/// While the interpreter ends, an abort of another thread for another reason is not seen either; only then.
+void keep_exit_code() {
+    static std::terminate_handler before = nullptr;
+    before = std::set_terminate([] {
+        if (is_python_ending() && gettid() != getpid()) sleep_until_process_ends();
+        if (before != nullptr) before();
+    });
+}
+
 } // namespace
 
 NB_MODULE(_core, m) {
@@ -224,6 +246,7 @@ NB_MODULE(_core, m) {
     // A forked child leaves what is its parent's alone, on purpose. At exit, a forked child or a thread that goes on
     // may hold objects; no user can act upon a list of them.
     nb::set_leak_warnings(false);
+    keep_exit_code();
 
     m.def("describe", &describe, "array"_a.none(), "writable"_a, "name"_a);
     bind_reductions(m);
@@ -393,4 +416,7 @@ NB_MODULE(_core, m) {
     bind_point_to_point(m, communicator);
 
     m.def("fork_generation", &fork_generation);
+    m.def(
+        "is_own_thread", [] { return is_own_thread; },
+        "Whether this thread is the core's: it must not wait for a call.");
 }

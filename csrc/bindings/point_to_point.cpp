@@ -216,6 +216,11 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
                  const WithoutLock release;
                  return self.communicator->messages().missing(*self.operation);
              })
+        .def("found_instead",
+             [](const MessageWork &self) {
+                 const WithoutLock release;
+                 return self.communicator->messages().found_instead(*self.operation);
+             })
         // Of a receive that is completed.
         .def_prop_ro("source", [](const MessageWork &self) { return self.operation->source; })
         .def_prop_ro("tag", [](const MessageWork &self) { return self.operation->found_tag; });

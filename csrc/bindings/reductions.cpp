@@ -84,6 +84,7 @@ CustomFold custom_fold(nb::object function, Dtype dtype) {
         for (const std::byte *source : sources) {
             views.append(view_of(const_cast<std::byte *>(source), num_bytes, PyBUF_READ));
         }
+        const CallOfPython call;
         nb::module_::import_("hocket.schedule")
             .attr("fold_memory")(*held, name_of(dtype), view_of(destination, num_bytes, PyBUF_WRITE), views);
     };

@@ -1,9 +1,9 @@
 #include "bindings/site.h"
 
 #include <nanobind/nanobind.h>
-#include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 namespace nb = nanobind;
 
@@ -24,15 +24,19 @@ bool is_inside(const nb::dict &globals) {
 
 } // namespace
 
-const char *call_site() {
-    static std::set<std::string> sites; // as many as there are lines with calls; the interpreter lock guards it
+const Site *call_site() {
+    // As many as there are lines with calls; the interpreter lock guards it.
+    static std::unordered_map<std::string, Site> sites;
     nb::object frame = nb::borrow(reinterpret_cast<PyObject *>(PyEval_GetFrame()));
     while (frame.is_valid()) {
         auto *const at = reinterpret_cast<PyFrameObject *>(frame.ptr());
         if (!is_inside(nb::steal<nb::dict>(PyFrame_GetGlobals(at)))) {
             const nb::object code = nb::steal(reinterpret_cast<PyObject *>(PyFrame_GetCode(at)));
             const std::string file = nb::str(code.attr("co_filename")).c_str();
-            return sites.insert(file + ":" + std::to_string(PyFrame_GetLineNumber(at))).first->c_str();
+            const std::string line = file + ":" + std::to_string(PyFrame_GetLineNumber(at));
+            const auto [site, is_new] = sites.try_emplace(line);
+            if (is_new) site->second = {static_cast<std::uint32_t>(sites.size()), line};
+            return &site->second;
         }
         frame = nb::steal(reinterpret_cast<PyObject *>(PyFrame_GetBack(at)));
     }

@@ -244,9 +244,7 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
     if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_ || passed_over_) examine(false);
     last_timeout_ = call.timeout;
     const std::uint64_t digest = fingerprint.digest();
-    if (call.site != nullptr) [[unlikely]]
-        own().sites[sequence_ % ControlPage::num_sites].write(sequence_, call.site);
-    own().calls[sequence_ % ControlPage::history].write(fingerprint);
+    own().note_call(fingerprint, call.site, call.is_repeated);
     digest_ = (digest_ ^ digest) * 0x9e3779b97f4a7c15U; // odd, so nothing is lost; and the order counts
     if (sequence_ % ControlPage::lead == 0) digest_at(rank(), sequence_).store(digest_, std::memory_order_relaxed);
     own().last_call.store(sequence_, std::memory_order_release);

@@ -31,7 +31,8 @@ struct Call {
     Launch launch;           // so does its tag
     std::chrono::nanoseconds timeout{};
     std::shared_ptr<const void> keep; // what `launch` refers to, beside the memory
-    const char *site = nullptr;       // where the program makes it, "file:line", for good; null where nobody looked
+    const Site *site = nullptr;       // where the program makes it, for good; null where nobody looked
+    bool is_repeated = false;         // `site` is where it made an earlier one like it
 };
 
 /// A call on the stream.
@@ -236,6 +237,7 @@ class Communicator {
         std::shared_ptr<Work> begun;   // by who waited for it, and for the stream to go on with; the turn is its own
         std::shared_ptr<Mark> awaited; // what the stream's last call comes after
         std::thread stream;
+        bool has_stream = false; // it has not ended, as it does when it has been idle for long
 
         /// With the mutex held.
         void wake() {

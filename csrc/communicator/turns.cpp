@@ -94,13 +94,15 @@ void Communicator::submit(std::shared_ptr<Work> work, std::shared_ptr<Mark> afte
     if (lane_.is_on()) work->begin_launch(lane_);
     const std::scoped_lock lock(queue_->mutex);
     if (queue_->closing) throw members_.closed_here();
-    if (!queue_->stream.joinable()) {
+    if (!queue_->has_stream) {
+        if (queue_->stream.joinable()) queue_->stream.join(); // it has let go of the mutex
         try {
             queue_->stream = std::thread([this] { serve(); });
         } catch (const std::system_error &error) {
             errno = error.code().value();
             throw Failure::resource("starting the stream thread");
         }
+        queue_->has_stream = true;
     }
     queue_->works.push_back(work);
     queue_->doze.note_begun();
@@ -175,17 +177,22 @@ bool Communicator::may_run_here(const Work &work) const {
 
 /// The stream: takes calls in order while nobody else runs one.
 void Communicator::serve() {
-    block_signals();
+    enter_own_thread();
     for (;;) {
         std::shared_ptr<Work> work;
         std::shared_ptr<Mark> before;
         bool has_begun = false;
         {
             std::unique_lock lock(queue_->mutex);
-            queue_->doze.await(
+            const bool is_needed = queue_->doze.await(
                 lock, queue_->changed, spin_,
                 [this] { return queue_->begun || (!queue_->is_busy() && (queue_->closing || !queue_->works.empty())); },
                 [this] { return queue_->begun || queue_->closing || queue_->is_wanted; });
+            if (!is_needed) {
+                if (queue_->is_busy()) continue; // what runs may be handed over, or works may wait for its end
+                queue_->has_stream = false;
+                return;
+            }
             has_begun = queue_->begun != nullptr;
             if (has_begun) work = std::move(queue_->begun);
             else if (queue_->works.empty()) return;

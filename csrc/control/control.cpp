@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <string_view>
 
 namespace hocket {
 namespace {
@@ -16,13 +17,14 @@ std::int32_t low(std::uint64_t both) { return static_cast<std::int32_t>(both & 0
 
 } // namespace
 
-void CallRecord::write(const Fingerprint &call) {
+void CallRecord::write(const Fingerprint &call, SiteOfCall site) {
     // Readers in between see sequence 0. Release keeps each field behind the 0, and the last store publishes them.
     sequence_.store(0, std::memory_order_relaxed);
     count_.store(call.count, std::memory_order_release);
     schedule_.store(call.schedule, std::memory_order_release);
     detail_.store(call.detail, std::memory_order_release);
-    kind_dtype_.store(pair(call.kind, call.dtype), std::memory_order_release);
+    const auto at = static_cast<std::int32_t>(site.number << 1 | (site.is_repeated ? 1U : 0U));
+    site_kind_dtype_.store(pair(at, call.kind << 16 | call.dtype), std::memory_order_release);
     op_root_.store(pair(call.op, call.root), std::memory_order_release);
     sequence_.store(call.sequence, std::memory_order_release);
 }
@@ -34,39 +36,52 @@ std::optional<Fingerprint> CallRecord::read() const {
     call.count = count_.load(std::memory_order_acquire);
     call.schedule = schedule_.load(std::memory_order_acquire);
     call.detail = detail_.load(std::memory_order_acquire);
-    const std::uint64_t kind_dtype = kind_dtype_.load(std::memory_order_acquire);
+    const std::int32_t kind_dtype = low(site_kind_dtype_.load(std::memory_order_acquire));
     const std::uint64_t op_root = op_root_.load(std::memory_order_acquire);
     // A writer that came in between has already stored another sequence, which the acquires above make visible.
     if (sequence_.load(std::memory_order_acquire) != call.sequence) return std::nullopt;
-    call.kind = high(kind_dtype);
-    call.dtype = low(kind_dtype);
+    call.kind = kind_dtype >> 16;
+    call.dtype = kind_dtype & 0xffff;
     call.op = high(op_root);
     call.root = low(op_root);
     return call;
 }
 
-void SiteRecord::write(std::uint64_t sequence, std::string_view site) {
+SiteOfCall CallRecord::read_site(std::uint64_t sequence) const {
+    if (sequence_.load(std::memory_order_acquire) != sequence) return {};
+    const auto at = static_cast<std::uint32_t>(high(site_kind_dtype_.load(std::memory_order_acquire)));
+    if (sequence_.load(std::memory_order_acquire) != sequence) return {};
+    return {at >> 1, (at & 1) != 0};
+}
+
+void SiteRecord::write(const Site &site) {
     std::array<char, num_words * sizeof(std::uint64_t)> text{};
-    const std::string_view kept = site.substr(site.size() - std::min(site.size(), text.size()));
+    const std::string_view all = site.text, kept = all.substr(all.size() - std::min(all.size(), text.size()));
     std::ranges::copy(kept, text.begin());
-    sequence_.store(0, std::memory_order_relaxed);
+    number_.store(0, std::memory_order_relaxed);
     for (std::size_t i = 0; i < num_words; ++i) {
         std::uint64_t word = 0;
         std::memcpy(&word, &text[i * sizeof word], sizeof word);
         words_[i].store(word, std::memory_order_release);
     }
-    sequence_.store(sequence, std::memory_order_release);
+    number_.store(site.number, std::memory_order_release);
 }
 
-std::string SiteRecord::read(std::uint64_t sequence) const {
-    if (sequence == 0 || sequence_.load(std::memory_order_acquire) != sequence) return "";
+std::string SiteRecord::read(std::uint32_t number) const {
+    if (number == 0 || number_.load(std::memory_order_acquire) != number) return "";
     std::array<char, num_words * sizeof(std::uint64_t)> text{};
     for (std::size_t i = 0; i < num_words; ++i) {
         const std::uint64_t word = words_[i].load(std::memory_order_acquire);
         std::memcpy(&text[i * sizeof word], &word, sizeof word);
     }
-    if (sequence_.load(std::memory_order_acquire) != sequence) return "";
+    if (number_.load(std::memory_order_acquire) != number) return "";
     return {text.data(), strnlen(text.data(), text.size())};
+}
+
+std::string ControlPage::site_of(std::uint64_t sequence) const {
+    const SiteOfCall at = calls[sequence % history].read_site(sequence);
+    std::string text = sites[at.number % num_sites].read(at.number);
+    return text.empty() || !at.is_repeated ? text : text + ", repeated";
 }
 
 void ControlPage::renew() {

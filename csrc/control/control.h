@@ -10,32 +10,46 @@
 #include <atomic>
 #include <optional>
 #include <string>
-#include <string_view>
 
 namespace hocket {
 
-/// A Fingerprint in shared memory. `sequence` is 0 while the owner writes.
-class CallRecord {
-  public:
-    void write(const Fingerprint &call);
-    std::optional<Fingerprint> read() const;
-
-  private:
-    std::atomic<std::uint64_t> sequence_;
-    std::atomic<std::uint64_t> count_, schedule_, detail_, kind_dtype_, op_root_;
+/// A line of the program that makes calls, as "file:line", and its number among those of the process, from 1.
+struct Site {
+    std::uint32_t number = 0;
+    std::string text;
 };
 
-/// Where the program makes a call, "file:line", in shared memory; of a long one the end. `sequence` is 0 while the
-/// owner writes.
+/// Which Site a call has; number 0: nobody knows.
+struct SiteOfCall {
+    std::uint32_t number = 0;
+    bool is_repeated = false; // an earlier call like it was made there
+};
+
+/// A Fingerprint and its site in shared memory. `sequence` is 0 while the owner writes.
+class CallRecord {
+  public:
+    void write(const Fingerprint &call, SiteOfCall site);
+    std::optional<Fingerprint> read() const;
+    /// Of the call of this number, if it is here.
+    SiteOfCall read_site(std::uint64_t sequence) const;
+
+  private:
+    // Numbers of kinds and dtypes are small: the site has room beside them, and costs no cache line of its own.
+    std::atomic<std::uint64_t> sequence_;
+    std::atomic<std::uint64_t> count_, schedule_, detail_, site_kind_dtype_, op_root_;
+};
+
+/// A Site in shared memory; of a long text the end. The number is 0 while the owner writes.
 class SiteRecord {
   public:
-    void write(std::uint64_t sequence, std::string_view site);
-    /// That of the call of this number; "" where it is not here.
-    std::string read(std::uint64_t sequence) const;
+    bool has(std::uint32_t number) const { return number_.load(std::memory_order_relaxed) == number; }
+    void write(const Site &site);
+    /// The text of this number; "" where it is not here.
+    std::string read(std::uint32_t number) const;
 
   private:
     static constexpr std::size_t num_words = 15;
-    std::atomic<std::uint64_t> sequence_;
+    std::atomic<std::uint64_t> number_;
     std::array<std::atomic<std::uint64_t>, num_words> words_; // text, then zeros
 };
 
@@ -55,8 +69,8 @@ struct AbortRecord {
 };
 
 struct ControlPage {
-    static constexpr std::size_t history = 128; // calls that are remembered: more than a channel holds messages
-    static constexpr std::size_t num_sites = 16;
+    static constexpr std::size_t history = 128;      // calls that are remembered: more than a channel holds messages
+    static constexpr std::size_t num_sites = 16;     // lines of the program that are remembered
     static constexpr std::size_t lead = history / 2; // nobody makes more calls than these before all have followed
     // closing: the owner sends nothing more, and waits for those that are behind, or have not read all.
     static constexpr std::uint32_t open = 0, closing = 1, closed = 2;
@@ -87,7 +101,7 @@ struct ControlPage {
     /// Of all calls up to number n * lead, at n modulo their number: who has equal ones need not compare the records.
     alignas(cache_line) std::array<std::atomic<std::uint64_t>, 4> digests;
 
-    /// Of the last calls, so far as they ran Python code: number n at n modulo their number.
+    /// Where the program made its last calls: the site of number n at n modulo their number.
     alignas(cache_line) std::array<SiteRecord, num_sites> sites;
 
     alignas(cache_line) AbortRecord abort;
@@ -95,6 +109,21 @@ struct ControlPage {
     /// For another communicator, after all members have left the old one. Stale alarms may come in between, and a
     /// thread may still be about to wake: what they count goes on.
     void renew();
+
+    /// Of the owner. `site`: where the program makes the call, or, if it `is_repeated`, made an earlier one like it;
+    /// null where nobody looked.
+    void note_call(const Fingerprint &call, const Site *site, bool is_repeated) {
+        SiteOfCall at;
+        if (site != nullptr) {
+            at = {site->number, is_repeated};
+            SiteRecord &record = sites[at.number % num_sites];
+            if (!record.has(at.number)) [[unlikely]]
+                record.write(*site);
+        }
+        calls[call.sequence % history].write(call, at);
+    }
+    /// "file:line" of the call of this number, and ", repeated" if it was; "" where that is not known any more.
+    std::string site_of(std::uint64_t sequence) const;
 
     /// What was first counts. Before an alarm.
     void give_up_at(std::uint64_t call) {

@@ -42,7 +42,7 @@ void Guard::watch(int rank, std::vector<Rank> ranks) {
 }
 
 void Guard::run() {
-    block_signals();
+    enter_own_thread();
     robust_list_head head{};
     head.futex_offset = static_cast<long>(offsetof(Presence, word)) - static_cast<long>(offsetof(Presence, next));
     head.list.next = reinterpret_cast<robust_list *>(&own_.next);

@@ -23,7 +23,7 @@ template <typename Function> void on_cores(std::span<const int> cores, const Fun
     std::vector<std::jthread> threads;
     for (std::size_t i = 0; i < cores.size(); ++i) {
         threads.emplace_back([&, i] {
-            block_signals();
+            enter_own_thread();
             try {
                 run_on_core(cores[i]);
             } catch (...) {

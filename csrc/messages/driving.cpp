@@ -35,7 +35,7 @@ void PointToPoint::drive(Lock &lock, const Condition &condition, Clock::time_poi
 std::chrono::nanoseconds PointToPoint::help(Clock::time_point since) {
     const Lock lock(state_->mutex, std::try_to_lock); // whoever has it may be long, or wait for what this rank calls
     if (!lock) return short_attention;
-    const bool is_left_to_thread = state_->background.joinable() && !pending_.empty() && state_->doze.is_asleep();
+    const bool is_left_to_thread = state_->has_background && !pending_.empty() && state_->doze.is_asleep();
     if (state_->driven || is_left_to_thread || failure_) return Clock::duration::max();
     bool moved = false;
     auto arrival = Clock::duration::max();
@@ -137,6 +137,27 @@ std::vector<int> PointToPoint::awaited(const Operation &operation) const {
     return others;
 }
 
+/// Of a receive that no message has met: a message that came with another tag, or from another rank, and that no
+/// receive asks for, in words; "" where there is none.
+std::string PointToPoint::unwanted(const Operation &operation) const {
+    if (operation.sends || operation.scope != Scope::user || operation.source != any_source) return "";
+    const auto messages = matcher_.unmatched();
+    using Came = std::pair<int, std::uint64_t>; // rank and tag
+    const auto with_another_tag = std::ranges::find_if(
+        messages, [&](const Came &message) { return operation.peer == any_source || message.first == operation.peer; });
+    const auto from_another_rank = std::ranges::find_if(
+        messages, [&](const Came &message) { return !operation.tag || message.second == *operation.tag; });
+    const bool is_from_there = with_another_tag != messages.end();
+    const auto found = is_from_there ? with_another_tag : from_another_rank;
+    if (found == messages.end()) return "";
+    const std::string me = "rank " + std::to_string(members_.rank());
+    return "rank " + std::to_string(found->first) + " has sent " + me + " a message with tag " +
+           std::to_string(found->second) + ", which no receive asks for; " + me + " waits for " +
+           (operation.tag ? "tag " + std::to_string(*operation.tag) : "any tag") + " from " +
+           (operation.peer == any_source ? "any rank" : "rank " + std::to_string(operation.peer)) +
+           (is_from_there ? ": use one tag for both" : ": check dst of the send and src of the receive");
+}
+
 void PointToPoint::collect() {
     if (matcher_.num_done() == seen_done_) return;
     seen_done_ = matcher_.num_done();
@@ -170,7 +191,8 @@ void PointToPoint::check_deadlines(Clock::time_point now) {
     failure.rank = members_.rank();
     failure.seconds = std::chrono::duration<double>(late->timeout).count();
     failure.missing = awaited(*late);
-    failure.text = members_.circle();
+    failure.text = unwanted(*late);
+    if (failure.text.empty()) failure.text = members_.circle();
     end_with(failure);
 }
 

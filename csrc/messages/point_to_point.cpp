@@ -314,6 +314,12 @@ std::vector<int> PointToPoint::missing(const Operation &operation) {
     return awaited(operation);
 }
 
+std::string PointToPoint::found_instead(const Operation &operation) {
+    check_usable();
+    const Lock lock(state_->mutex);
+    return unwanted(operation);
+}
+
 /// True once the condition holds, false when `until` has passed. The lock is held, except while `interrupted` is asked.
 bool PointToPoint::await(Lock &lock, const Condition &condition, Clock::time_point until,
                          std::span<const Operation> told, const Hook &interrupted) {
@@ -348,7 +354,7 @@ bool PointToPoint::await(Lock &lock, const Condition &condition, Clock::time_poi
             const auto slow =
                 std::ranges::find_if(told, [](const Operation &operation) { return !operation.finished; });
             if (slow == told.end()) members_.tell_stall(now - start, "close", matcher_.waiting_for(), 0);
-            else members_.tell_stall(now - start, slow->label(), awaited(*slow), 0);
+            else members_.tell_stall(now - start, slow->label(), awaited(*slow), 0, unwanted(*slow));
         }
         lock.unlock();
         interrupted();
@@ -360,14 +366,16 @@ bool PointToPoint::await(Lock &lock, const Condition &condition, Clock::time_poi
 void PointToPoint::hand_on() {
     if (state_->num_waiting > 0) state_->changed.notify_all();
     members_.own().ring(); // of those that sleep some may take what was left to be moved
-    if ((pending_.empty() && deferred_.empty()) || !state_->background.joinable()) return;
+    if ((pending_.empty() && deferred_.empty()) || !state_->has_background) return;
     if (state_->doze.is_asleep()) state_->work.notify_one();
 }
 
 void PointToPoint::start_background() {
-    if (state_->background.joinable()) return;
+    if (state_->has_background) return;
+    if (state_->background.joinable()) state_->background.join(); // it has let go of the mutex
     try {
         state_->background = std::thread([this] { serve(); });
+        state_->has_background = true;
     } catch (const std::system_error &error) {
         errno = error.code().value();
         end_with(Failure::resource("starting the thread that moves messages"));
@@ -376,16 +384,21 @@ void PointToPoint::start_background() {
 
 /// The thread in the background: drives while something is pending and no caller does.
 void PointToPoint::serve() {
-    block_signals();
+    enter_own_thread();
     Lock lock(state_->mutex);
     const auto may_rest = [this] {
         return state_->stopping || state_->driven || (pending_.empty() && deferred_.empty());
     };
     for (;;) {
-        state_->doze.await(
+        const bool is_needed = state_->doze.await(
             lock, state_->work, spin_, [&] { return state_->stopping || !may_rest(); },
             [this] { return state_->stopping; });
         if (state_->stopping) return;
+        if (!is_needed) {
+            if (!pending_.empty() || !deferred_.empty()) continue; // a caller drives, and may leave
+            state_->has_background = false;
+            return;
+        }
         Patience patience = patience_of(false, max_yields_in_background);
         drive(lock, may_rest, Clock::time_point::max(), patience);
         members_.own().ring(); // as hand_on()
@@ -411,6 +424,7 @@ void PointToPoint::close(const Hook &interrupted) {
     state_->work.notify_all();
     members_.own().ring();
     std::thread background = std::move(state_->background);
+    state_->has_background = false;
     const auto deferring = std::move(state_->deferring);
     lock.unlock();
     if (background.joinable()) background.join();

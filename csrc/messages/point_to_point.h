@@ -82,6 +82,8 @@ class PointToPoint {
     bool wait(const std::shared_ptr<Operation> &operation, std::chrono::nanoseconds limit, const Hook &interrupted);
     /// Whom one that is not finished waits for.
     std::vector<int> missing(const Operation &operation);
+    /// What has come that a receive does not take, and no other does, in words; "" where there is nothing.
+    std::string found_instead(const Operation &operation);
 
     /// Of who waits in a call, now and then and before it sleeps: takes what others have sent, so that they wait for no
     /// room. Where somebody drives nothing is left to do. How long it may sleep, since `since`, unless a peer rings.
@@ -142,6 +144,7 @@ class PointToPoint {
     std::vector<int> examine();
     void look_for_closed(const std::vector<int> &closed) const;
     std::vector<int> awaited(const Operation &operation) const;
+    std::string unwanted(const Operation &operation) const;
     void collect();
     void end(Operation &operation);
     void record(const Operation &operation);
@@ -178,6 +181,7 @@ class PointToPoint {
         bool closing = false;
         bool stopping = false;
         std::thread background;
+        bool has_background = false;       // it has not ended, as it does when it has been idle for long
         Doze doze;                         // of that
         std::unique_ptr<Stream> deferring; // waits for what the deferred ones come after, and begins them
     };

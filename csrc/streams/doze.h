@@ -4,6 +4,7 @@
 #include "base/waiting.h"
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 
 namespace hocket {
@@ -26,14 +27,15 @@ class Doze {
     }
 
     /// The thread's: waits for `changed` until it has work to do, and nobody else has come to do that, or it is told
-    /// to. `spin`: whether this rank has a core.
+    /// to. False where neither has happened for long: then it may end. `spin`: whether this rank has a core.
     template <typename Lock, typename Variable, typename HasWork, typename Told>
-    void await(Lock &lock, Variable &changed, bool spin, const HasWork &has_work, const Told &told) {
+    bool await(Lock &lock, Variable &changed, bool spin, const HasWork &has_work, const Told &told) {
         const std::chrono::microseconds time(spin ? 50 : 500);
         for (unsigned looks = 0;;) {
             if (told() || looks == max_looks || is_watchful()) {
-                if (has_work()) return;
-                changed.wait(lock);
+                if (has_work()) return true;
+                if (changed.wait_for(lock, long_time) == std::cv_status::timeout && !has_work() && !told())
+                    return false;
                 looks = 0;
                 continue;
             }
@@ -44,7 +46,7 @@ class Doze {
             dozes_ = false;
             if (had_work && done == num_done_ && has_work()) {
                 num_waits_ = 0;
-                return;
+                return true;
             }
             looks = begun == num_begun_ ? looks + 1 : 0;
         }
@@ -54,6 +56,7 @@ class Doze {
     static constexpr unsigned max_looks = 20;    // in a row while nothing is begun
     static constexpr unsigned enough_waits = 16; // at once, since it has found something that was left to it
     static constexpr std::chrono::microseconds at_once{50};
+    static constexpr std::chrono::seconds long_time{1}; // many times what it takes to start a thread
 
     std::uint64_t num_begun_ = 0, num_done_ = 0;
     unsigned num_waits_ = 0;

@@ -112,7 +112,7 @@ void Stream::start() const {
     try {
         // It keeps the state: what was submitted is done also when the stream itself is gone.
         std::thread([kept = state_, &all]() mutable {
-            block_signals();
+            enter_own_thread();
             kept->around([&kept, &all] {
                 {
                     const std::scoped_lock begin(all.mutex);

@@ -102,8 +102,8 @@ class CommunicationError(HocketError):
 class RendezvousError(CommunicationError):
     """The ranks did not find each other. No communicator exists; init may be tried again.
 
-    Attributes: missing, the ranks that never came (empty if that is not the cause); follows, whether another rank, a
-    thread of the same run_ranks, failed first.
+    Attributes: missing, the ranks that never came (empty if that is not the cause); follows, whether another rank
+    failed, or ended, first.
     """
 
     def __init__(self, message: str, *, missing: Sequence[int] = (), follows: bool = False) -> None:

@@ -19,9 +19,10 @@ struct Place {
         thread = std::jthread([this, spin] {
             std::unique_lock lock(mutex);
             for (;;) {
-                doze.await(
+                const bool is_needed = doze.await(
                     lock, changed, spin, [this] { return is_over || num_left > 0; },
                     [this] { return is_over || is_told; });
+                if (!is_needed) continue;
                 if (is_over) return;
                 --num_left;
                 ++num_found;
@@ -125,4 +126,14 @@ TEST(doze_ends_where_it_is_told) {
         CHECK(place.wait_for(lock, [&] { return place.num_found > num_found; }));
         CHECK(!place.doze.is_watchful(), "nothing was left: somebody waits");
     }
+}
+
+TEST(doze_says_where_nothing_has_come_for_long) {
+    std::mutex mutex;
+    std::condition_variable changed;
+    Doze doze;
+    std::unique_lock lock(mutex);
+    const auto never = [] { return false; };
+    CHECK(!doze.await(lock, changed, false, never, never));
+    CHECK(doze.is_asleep());
 }

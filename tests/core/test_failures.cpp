@@ -462,14 +462,3 @@ TEST(a_failed_call_leaves_no_reader_behind) {
         if (error) std::rethrow_exception(error);
     }
 }
-
-TEST(a_line_is_remembered_of_the_call_that_it_was_written_for) {
-    SiteRecord record{};
-    CHECK(record.read(1).empty() && record.read(0).empty());
-    record.write(1, "a.py:3");
-    CHECK(record.read(1) == "a.py:3" && record.read(17).empty());
-    const std::string longest = std::string(200, 'x') + "/a.py:12345";
-    record.write(17, longest);
-    const std::string kept = record.read(17);
-    CHECK(kept.size() == 120 && longest.ends_with(kept) && record.read(1).empty(), kept);
-}

@@ -1,5 +1,6 @@
 """The harness of repeated calls: they skip Python, and must do exactly what the Python method does."""
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import hocket
+from hocket.runtime.communicator.calls import explained
 
 Comm = hocket.Communicator
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -35,8 +37,7 @@ def count_misses(comm: Comm, method: str = "_launch") -> list[str]:
 
 def by_python(comm: Comm, name: str) -> Callable[..., Any]:
     """Returns the Python method of this name, without the cache of calls."""
-    found: Callable[..., Any] = getattr(Comm, name).__wrapped__.__get__(comm)
-    return found
+    return functools.partial(explained(getattr(Comm, name).__wrapped__), comm)
 
 
 def outcome(call: Callable[..., Any], arguments: Arguments) -> Any:

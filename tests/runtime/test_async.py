@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -285,3 +286,71 @@ def test_the_interpreter_s_lock_is_free_while_a_call_waits() -> None:
             comm.barrier()
 
     in_threads(2, main)
+
+
+def drop_in_op() -> list[float]:
+    held, may_drop, dropped = [hocket.init()], threading.Event(), threading.Event()
+    communicator = weakref.ref(held[0])
+
+    def add(left: Any, right: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():  # not when Hocket tries it out
+            assert may_drop.wait(PATIENCE_SECONDS)
+            held.clear()
+            gc.collect()
+            dropped.set()
+        return left + right
+
+    x = np.ones(4)
+    held[0].all_reduce(x, op=hocket.op(add), algorithm="direct", async_op=True)
+    may_drop.set()
+    assert dropped.wait(PATIENCE_SECONDS)
+    wait_until(lambda: communicator() is None)
+    return [float(value) for value in x]
+
+
+def test_an_op_may_drop_the_last_reference_to_the_communicator_that_runs_it() -> None:
+    """As the garbage collector may, which runs on any thread. Another thread closes the communicator."""
+    assert run_ranks(drop_in_op, 2, kind="process") == [[2.0] * 4] * 2
+
+
+def test_a_stream_may_drop_the_last_reference_to_a_communicator_that_waits_for_the_stream() -> None:
+    def main() -> None:
+        held, may_drop, x = [hocket.init()], threading.Event(), np.ones(4)
+        communicator = weakref.ref(held[0])
+
+        def drop() -> None:
+            assert may_drop.wait(PATIENCE_SECONDS)
+            held.clear()
+
+        stream = hocket.Stream()
+        stream.submit(drop)
+        with hocket.stream(stream):
+            held[0].all_reduce(x, async_op=True)
+        may_drop.set()
+        stream.synchronize()
+        wait_until(lambda: communicator() is None)
+        assert (x == 2).all()
+
+    run_ranks(main, 2, kind="thread")
+
+
+def num_threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def use_threads_twice() -> None:
+    with contextlib.ExitStack() as opened:
+        comm = opened.enter_context(hocket.init())
+        groups = [opened.enter_context(comm.dup()) for _ in range(10)]
+        before = num_threads()
+        for _ in range(2):
+            for group in groups:
+                received = group.irecv(np.zeros(2), 1 - comm.rank)
+                assert (group.all_reduce(np.ones(2), async_op=True).wait() == 2).all()
+                group.isend(np.ones(2), 1 - comm.rank).wait()
+                assert (received.wait() == 1).all()
+            wait_until(lambda: num_threads() == before)
+
+
+def test_the_threads_of_idle_communicators_end_and_start_again() -> None:
+    run_ranks(use_threads_twice, 2, kind="process")

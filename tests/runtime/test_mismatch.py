@@ -355,8 +355,9 @@ def test_the_line_of_a_call_that_has_returned_is_named_when_it_turns_out_wrong(a
         assert re.search(rf"\(broadcast at [^ ]*test_mismatch\.py:{lines[0]}\): 0 on rank 0; 1 on rank 1;", text), text
 
 
-def test_no_line_is_named_of_a_repeated_call_which_runs_no_python() -> None:
-    lines = []
+@pytest.mark.parametrize("async_op", [False, True])
+def test_of_a_repeated_call_which_runs_no_python_the_line_of_the_first_is_named(async_op: bool) -> None:
+    lines = {}
 
     def main() -> str:
         comm = hocket.init()
@@ -364,14 +365,35 @@ def test_no_line_is_named_of_a_repeated_call_which_runs_no_python() -> None:
         with pytest.raises(CollectiveMismatch) as caught:
             for number in range(5):
                 if comm.rank == 1 and number == 3:
-                    lines.append(line() + 1)
-                    comm.all_reduce(longer)
+                    lines[1] = line() + 1
+                    work = comm.all_reduce(longer, async_op=async_op)
                 else:
-                    comm.all_reduce(x)
+                    lines[0] = line() + 1
+                    work = comm.all_reduce(x, async_op=async_op)
+                if async_op:
+                    work.wait()
         return str(caught.value)
 
     for text in run_ranks(main, 2, kind="thread"):
-        assert re.search(rf"at call 4 \(all_reduce\): 4 on rank 0; 5 on rank 1 {HERE.format(lines[0])};", text), text
+        sides = f"4 on rank 0 {HERE.format(f'{lines[0]}, repeated')}; 5 on rank 1 {HERE.format(lines[1])};"
+        assert re.search(rf"at call 4 \(all_reduce\): {sides}", text), text
+
+
+def test_a_repeated_call_is_named_when_it_turns_out_later_that_it_differs() -> None:
+    lines = []
+
+    def main() -> str:
+        x = np.ones(4)
+        with pytest.raises(CollectiveMismatch) as caught, hocket.init() as comm:
+            for _ in range(3):
+                lines.append(line() + 1)
+                comm.broadcast(x)
+            comm.broadcast(x, root=comm.rank)
+        return str(caught.value)
+
+    for text in run_ranks(main, 2, kind="thread"):
+        first, other = HERE.format(f"{lines[0]}, repeated"), HERE.format(lines[0] + 1)
+        assert re.search(rf"\(broadcast\): 0 on rank 0 {first}; 1 on rank 1 {other};", text), text
 
 
 def test_algorithms_that_differ_are_named_by_the_ranks_that_run_them() -> None:

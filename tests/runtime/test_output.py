@@ -76,6 +76,7 @@ TRACEBACK = b"Traceback (most recent call last):\nValueError: x\n"
         ([b"a\n", TRACEBACK, b"more\n"], b"a\n", TRACEBACK + b"more\n"),
         ([TRACEBACK[:9], TRACEBACK[9:]], b"", TRACEBACK),
         ([b"[rank1]: " + TRACEBACK], b"", b"[rank1]: " + TRACEBACK),
+        ([b"[rank1]: [rank1]: " + TRACEBACK], b"", b"[rank1]: [rank1]: " + TRACEBACK),
         ([b"no " + TRACEBACK], b"no " + TRACEBACK, b""),
         # Output without an end is not held for ever.
         (

@@ -325,13 +325,68 @@ def test_a_stall_is_told(capfd: pytest.CaptureFixture[str]) -> None:
             if comm.rank == 0:
                 comm.recv(np.ones(1), 1, tag=3, timeout=5.3)
             else:
+                comm.send(np.ones(1), 0, tag=4)
                 comm.barrier()
         comm.close()
 
     run_ranks(main, 2, kind="thread")
     told = capfd.readouterr().err
-    assert "hocket: rank 0 has waited 5 s in recv from rank 1 (tag 3) for rank 1" in told
+    assert "hocket: rank 0 has waited 5 s in recv from rank 1 (tag 3) for rank 1; rank 1 has sent rank 0 a mess" in told
     assert "ranks 0 and 1 wait for each other: make the calls in one order on all ranks\n" in told
+
+
+@pytest.mark.parametrize(
+    ("sender", "tag", "src", "recv_tag", "told"),
+    [
+        (1, 3, 1, 5, "tag 5 from rank 1: use one tag for both"),
+        (1, 3, hocket.ANY_SOURCE, 5, "tag 5 from any rank: use one tag for both"),
+        (2, 3, 1, 3, "tag 3 from rank 1: check dst of the send and src of the receive"),
+        (2, 3, 1, hocket.ANY_TAG, "any tag from rank 1: check dst of the send and src of the receive"),
+    ],
+)
+def test_a_receive_that_waits_names_the_message_that_it_does_not_take(
+    sender: int, tag: int, src: int, recv_tag: int, told: str
+) -> None:
+    def main() -> list[str]:
+        comm = hocket.init()
+        if comm.rank == sender:
+            comm.send(np.ones(1), 0, tag=tag)
+        comm.barrier()
+        if comm.rank != 0:
+            with pytest.raises(CollectiveTimeout) as heard:
+                comm.barrier()
+            return [str(heard.value)]
+        work = comm.irecv(np.ones(1), src, tag=recv_tag, timeout=0.5)
+        with pytest.raises(CollectiveTimeout) as first:
+            work.wait(timeout=0.1)
+        with pytest.raises(CollectiveTimeout) as last:
+            work.wait()
+        return [str(first.value), str(last.value)]
+
+    found = f"; rank {sender} has sent rank 0 a message with tag {tag}, which no receive asks for; rank 0 waits for "
+    for texts in run_ranks(main, 3, kind="thread"):
+        assert all(found + told in text for text in texts), texts
+
+
+def test_a_receive_that_waits_names_no_message_of_another_communicator() -> None:
+    def main() -> str:
+        comm = hocket.init()
+        other = comm.dup()
+        if comm.rank == 1:
+            other.send(np.ones(1), 0, tag=3)
+        comm.barrier()
+        if comm.rank == 0:
+            with pytest.raises(CollectiveTimeout) as caught:
+                comm.recv(np.ones(1), 1, tag=5, timeout=0.1)
+        else:
+            with pytest.raises(CollectiveTimeout) as caught:
+                comm.barrier()
+        if comm.rank == 0:
+            other.recv(np.ones(1), 1, tag=3)
+        other.close()
+        return str(caught.value)
+
+    assert not any("asks for" in text for text in run_ranks(main, 2, kind="thread"))
 
 
 @pytest.mark.slow("the promised 5 s until a stall is told")

@@ -92,28 +92,41 @@ def test_the_exit_code_is_kept_while_a_daemon_thread_receives(num_messages: int,
 
 
 BACK_LATE = """
-    import threading, numpy as np, hocket
+    import sys, threading, numpy as np, hocket
     from hocket import _core
 
     def fold():
-        x = np.ones(1 << 24, np.float32)
         while True:
-            _core.fold(x, [x, x], 0)  # long, without the interpreter
+            _core.fold(*arguments)
             folded.release()
 
+    def add(left, right):
+        for _ in range(100):  # the interpreter ends meanwhile
+            left = left + right
+        return left
+
+    sys.setswitchinterval(1e-6)
+    if sys.argv[1] == "core":
+        x = np.ones(1 << 24, np.float32)
+        arguments = x, [x, x], 0  # long, without the interpreter
+    else:
+        x = np.zeros(4, np.float32)
+        arguments = x, [x, x], _core.OPS.index("custom"), [], 1, (1.0, 0.0, 1), add
     folded = threading.Semaphore(0)
     for _ in range(4):
         threading.Thread(target=fold, daemon=True).start()
     for _ in range(8):
         folded.acquire()
+    sys.exit(7)
 """
 
 
-def test_threads_that_come_back_from_the_core_while_the_interpreter_ends_do_no_harm(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fold", ["core", "Python"])
+def test_threads_that_come_back_from_the_core_while_the_interpreter_ends_do_no_harm(fold: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(textwrap.dedent(BACK_LATE))
-    command = [sys.executable, tmp_path / "program.py"]
+    command = [sys.executable, tmp_path / "program.py", fold]
     result = subprocess.run(command, capture_output=True, text=True, timeout=100, env=os.environ, check=False)
-    assert result.returncode == 0 and not result.stderr, result.stderr
+    assert result.returncode == 7 and not result.stderr, result.stderr
 
 
 def close_while_receiving(kind: str) -> str:

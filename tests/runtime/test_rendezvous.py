@@ -288,6 +288,7 @@ def come_and_die(folder: Path) -> None:
         try:
             attend(environment)
         except RendezvousError as error:
+            assert error.follows
             (folder / str(environment.rank)).write_text(str(error))
 
 
@@ -311,7 +312,7 @@ def test_the_end_of_rank_0_is_named(said: list[Any], address: str) -> None:
                 sockets.send(connection, protocol.encode(message), descriptors)
             sockets.close(sockets.receive(connection, protocol.MAX_HELLO_BYTES, 1)[1])
     (error,) = errors_of([guest])
-    assert "rank 0 of 3 ended during the rendezvous" in str(error)
+    assert "rank 0 of 3 ended during the rendezvous" in str(error) and error.follows
 
 
 @pytest.mark.parametrize("said", [b"nonsense", protocol.encode(protocol.Go())])

@@ -8,6 +8,7 @@ import pytest
 import hocket
 from hocket.runtime.launch.tracebacks import (
     cause_in,
+    in_one_line,
     joined,
     last_traceback,
     place_in,
@@ -58,9 +59,10 @@ def test_a_report_of_anothers_failure_is_recognised() -> None:
 
 
 @pytest.mark.parametrize("between", [CAUSE, CONTEXT])
-def test_pytorchs_prefix_is_left_out_and_ends_the_traceback(between: str) -> None:
-    prefixed = between.join("\n".join(f"[rank1]: {line}" for line in ONE.splitlines()) for _ in range(2))
-    prefixed = prefixed.replace(between.strip(), f"[rank1]: {between.strip()}")
+@pytest.mark.parametrize("prefix", ["[rank1]: ", "[rank1]: [rank1]: "], ids=["one init", "two inits"])
+def test_pytorchs_prefix_is_left_out_and_ends_the_traceback(prefix: str, between: str) -> None:
+    prefixed = between.join("\n".join(f"{prefix}{line}" for line in ONE.splitlines()) for _ in range(2))
+    prefixed = prefixed.replace(between.strip(), f"{prefix}{between.strip()}")
     text = f"before\n{prefixed}\nafter\n"
     assert split_at_last(text) == ("before\n", ONE + between + ONE, "after\n")
 
@@ -146,6 +148,14 @@ def test_ranks_that_follow_each_other_are_named_as_a_range() -> None:
     assert name_ranks(range(0, 100, 2)) == "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 42 more"
 
 
+def test_one_line_has_the_innermost_line_of_the_program() -> None:
+    torch = '  File "/venv/lib/python3.11/site-packages/torch/distributed.py", line 9, in barrier\n'
+    text = HEAD + USER + torch + OWN + LIBRARY + "E: x\nand more"
+    assert in_one_line(text) == " (/a/train.py:7): E: x"
+    assert in_one_line(text.replace("/a/", f"{Path.cwd()}/")) == " (train.py:7): E: x"
+    assert in_one_line(HEAD + OWN + "E: x") == ": E: x"
+
+
 def test_a_cause_is_the_message_without_its_subject() -> None:
     late = "not done within 8 s; ranks 0 and 1 wait for each other"
     told = [
@@ -159,4 +169,7 @@ def test_a_cause_is_the_message_without_its_subject() -> None:
         "rank 1",
     ]
     assert {cause_in(text) for text in told[:2]} == {f"{E}: {late}"} and {reason_in(text) for text in told} == {late}
+    by_torch = "hocket.torch_backend.handles.BackendError: hocket: a timeout ended this operation: "
+    text = f"{HEAD}{USER}{by_torch}rank 2, all_reduce (call 2): {late}"
+    assert (cause_in(text), subject_in(text)) == (by_torch + late, "rank 2, all_reduce (call 2)")
     assert cause_in("KeyError: rank 1: x") == "KeyError: rank 1: x" and subject_in("KeyError: rank 1: x") == ""

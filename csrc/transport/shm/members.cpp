@@ -108,7 +108,7 @@ std::optional<Failure> Members::recorded_failure() const {
         const Fingerprint &call = transport_.endpoint(0).aborted_calls()[static_cast<std::size_t>(member)];
         if (call.sequence == 0) continue;
         failure.calls[member] = call;
-        std::string site = control(member).sites[call.sequence % ControlPage::num_sites].read(call.sequence);
+        std::string site = control(member).site_of(call.sequence);
         if (!site.empty()) failure.sites[member] = std::move(site);
     }
     return failure;
@@ -143,11 +143,12 @@ void Members::await_readers(const ShmTransport &transport, std::atomic<std::uint
 }
 
 void Members::tell_stall(std::chrono::nanoseconds waited, const std::string &what, const std::vector<int> &members,
-                         std::uint64_t call) const {
+                         std::uint64_t call, const std::string &known) const {
     // Of two ranks that store at once and then look, at least one sees the other.
     own().waits_in.store(call, std::memory_order_seq_cst);
     own().waits_for.store(call != 0 || members.size() == 1 ? members.front() + 1 : 0, std::memory_order_seq_cst);
-    const std::string found = circle();
+    std::string found = circle();
+    if (!known.empty()) found = found.empty() ? known : known + "; " + found;
     std::string names;
     for (int member : members) names += (names.empty() ? "" : ", ") + std::to_string(member);
     std::fprintf(stderr, "hocket: rank %d has waited %lld s in %s for %s %s%s%s\n", rank_,

@@ -49,10 +49,10 @@ class Members {
     void await_readers(const ShmTransport &transport, std::atomic<std::uint64_t> ControlPage::*reading,
                        std::uint64_t call) const;
 
-    /// Says on standard error whom this rank waits for, and what is known of a circle of waits. `call`: the number of
-    /// the one in which it waits, 0 for a message.
+    /// Says on standard error whom this rank waits for, why in vain where that is `known`, and what is known of a
+    /// circle of waits. `call`: the number of the one in which it waits, 0 for a message.
     void tell_stall(std::chrono::nanoseconds waited, const std::string &what, const std::vector<int> &members,
-                    std::uint64_t call) const;
+                    std::uint64_t call, const std::string &known = "") const;
     /// It waits for this message no longer.
     void note_stall_over() const { own().waits_for.store(0, std::memory_order_seq_cst); }
     /// Where this rank has waited for long, for one that waits for another and so on to this rank: that, in words, and

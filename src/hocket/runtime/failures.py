@@ -1,10 +1,8 @@
 """Turns what the core reports into the classes of hocket.errors: all messages about its failures are written here."""
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from pathlib import Path
 from typing import Any
 
 from hocket.errors import (
@@ -17,6 +15,8 @@ from hocket.errors import (
     PeerDied,
     ResourceError,
 )
+from hocket.runtime.launch.tracebacks import short_site
+from hocket.runtime.ranks.failure_reports import tell_heard
 from hocket.runtime.ranks.rank_names import name_ranks
 from hocket.runtime.vocabulary import DTYPES, KINDS, OPS
 
@@ -66,6 +66,8 @@ def exception_of(
         f", {label} (call {sequence})" if label and sequence else f", {label}" if label else ""
     )
     where = where if this_rank >= 0 else "hocket"
+    if cause in (Cause.DIED, Cause.ABORTED) and rank != this_rank:
+        tell_heard()
     if cause == Cause.MISMATCH:
         return _mismatch(where, sequence, calls, sites, text) if sequence else _message_mismatch(where, calls, text)
     if cause == Cause.TIMEOUT:
@@ -135,14 +137,7 @@ def _by(ranks: Iterable[int], key: Callable[[int], Any]) -> Iterable[tuple[Any, 
 
 
 def _at(ranks: Sequence[int], site: str) -> str:
-    return name_ranks(ranks) + (f" ({_short(site)})" if site else "")
-
-
-def _short(site: str) -> str:
-    """Returns a "file:line" relative to the working directory, if it lies below that."""
-    with contextlib.suppress(OSError):  # that directory may be gone
-        return site.removeprefix(f"{Path.cwd()}{os.sep}")
-    return site
+    return name_ranks(ranks) + (f" ({short_site(site)})" if site else "")
 
 
 def _mismatch(
@@ -160,7 +155,7 @@ def _mismatch(
     if differs == "schedule":  # known by digest; a rank knows the name of its own only, which `where` says
         first = next(iter(values.values()))
         shown, said = {rank: "one" if value == first else "another" for rank, value in values.items()}, "algorithm"
-    places = {_short(sites[rank]) for rank in values if rank in sites}
+    places = {short_site(sites[rank]) for rank in values if rank in sites}
     everywhere = f" at {places.pop()}" if len(places) == 1 and values.keys() <= sites.keys() else ""
     sides = "; ".join(
         f"{value} on {_at(ranks, '' if everywhere else site)}"

@@ -52,6 +52,11 @@ def cached(method: _Method) -> _Method:
     return cast(_Method, _core.cached_method(method))
 
 
+def explained(method: _Method) -> _Method:
+    """Says more of arguments that a method without a cache does not take, as `cached` does (see refusals.py)."""
+    return cast(_Method, _core.explained_method(method))
+
+
 class Calls(_core.Caller):
     """The base of every part of a Communicator: how it calls the core. The attributes are the Communicator's."""
 

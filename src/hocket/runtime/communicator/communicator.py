@@ -6,7 +6,6 @@ Its operations are in its base classes: collectives.py, uneven.py, point_to_poin
 import contextlib
 import operator
 import os
-import secrets
 import sys
 import threading
 import weakref
@@ -20,17 +19,20 @@ import numpy as np
 from hocket import __version__, _core
 from hocket.algorithms import Algorithm, registry
 from hocket.algorithms import find as find_algorithms
-from hocket.errors import CommunicationError, RendezvousError, did_you_mean
+from hocket.errors import CommunicationError, did_you_mean
 from hocket.runtime import memory
 from hocket.runtime.choice.select import Policy
 from hocket.runtime.communicator import groups
 from hocket.runtime.communicator.call_settings import CallSettings, check_algorithm, check_order, check_timeout
+from hocket.runtime.communicator.calls import explained
 from hocket.runtime.communicator.cartesian import Cartesian
+from hocket.runtime.communicator.hello import check_builds, check_links, configuration
 from hocket.runtime.communicator.lower_face import LowerFace
 from hocket.runtime.communicator.objects import Objects
 from hocket.runtime.plans import find
 from hocket.runtime.ranks.cores import beside, have_cores, neighbours, num_cores, own_cores
 from hocket.runtime.ranks.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, link_here, may_attach
+from hocket.runtime.ranks.failure_reports import tell_uncaught
 from hocket.runtime.ranks.process_end import at_process_end, watch_process
 from hocket.runtime.rendezvous.join import join
 from hocket.runtime.streams.stream import stream
@@ -73,10 +75,10 @@ def init(
         "cores": own_cores(),
         "link": link,
     }
-    members = join(environment, arena.descriptor, hello, _configuration() if environment.rank == 0 else None)
+    members = join(environment, arena.descriptor, hello, configuration() if environment.rank == 0 else None)
     try:
-        _check_builds([tuple(said["build"]) for said in members.hellos])
-        _check_links([said["link"] for said in members.hellos])
+        check_builds([tuple(said["build"]) for said in members.hellos])
+        check_links([said["link"] for said in members.hellos])
         cores = [said["cores"] for said in members.hellos]
         with_core, near = have_cores(cores), (neighbours(cores, members.rank), beside(cores, members.rank))
         presences = [said["presence"] for said in members.hellos]
@@ -106,38 +108,6 @@ def _end_with_rank(context: "Context") -> None:
             still._end(error)
 
     at_rank_end(end)
-
-
-def _check_builds(builds: Sequence[tuple[str, int]]) -> None:
-    """Raises RendezvousError, the same on all ranks, unless all run one build: others would misread shared memory."""
-    for rank, build in enumerate(builds):
-        if build != builds[0]:
-            (ours, our_layout), (theirs, their_layout) = builds[0], build
-            raise RendezvousError(
-                f"rank 0 runs Hocket {ours}, layout {our_layout:016x}, rank {rank} Hocket {theirs}, layout "
-                f"{their_layout:016x}, which cannot read each other's memory; install one build for all ranks "
-                f"(hocket.__file__ says where each rank has its own)"
-            )
-
-
-def _check_links(links: Sequence[Sequence[float] | None]) -> None:
-    """Raises RendezvousError, the same on all ranks, unless all use the same paced link or none uses one."""
-    for rank, link in enumerate(links):
-        said = ["no paced link" if one is None else f"a paced link {tuple(one)}" for one in (links[0], link)]
-        if said[0] != said[1]:
-            raise RendezvousError(
-                f"rank 0 has {said[0]} (bytes per second, seconds), rank {rank} {said[1]}; call hocket.init() on all "
-                "ranks inside the same hocket.testing.paced_link(), or on all ranks outside of one"
-            )
-
-
-def _configuration() -> dict[str, str]:
-    """Returns what rank 0 sends to all: the policy of its environment, or why it cannot be read; a name for the job."""
-    job = secrets.token_hex(4)
-    try:
-        return {"policy": Policy.from_environment(os.environ).encode(), "error": "", "job": job}
-    except (ValueError, OSError) as error:
-        return {"policy": "", "error": str(error), "job": job}
 
 
 class Context:
@@ -237,6 +207,7 @@ class Communicator(Objects):
         """The interface for the layers above (PyTorch's process groups, the demonstration). Programs do not need it."""
         return LowerFace(self)
 
+    @explained
     def configure(
         self,
         collective: str | None = None,
@@ -299,6 +270,7 @@ class Communicator(Objects):
 
     # Groups ----------------------------------------------------------------------------------------------------------
 
+    @explained
     def split(self, color: int | None, key: int = 0) -> "Communicator | None":
         """Returns the communicator of the ranks that gave the same color, ordered by key and then by rank.
 
@@ -314,6 +286,7 @@ class Communicator(Objects):
             raise ValueError(f"split: expected whole numbers below 2**63, found color {color!r}, key {key!r}") from None
         return None if color is None else self._made(groups.members_of_color(said, self._rank))
 
+    @explained
     def subgroup(self, ranks: Sequence[int]) -> "Communicator | None":
         """Returns a communicator of these ranks, in the order given. Only they take part; other ranks get None at once.
 
@@ -330,6 +303,7 @@ class Communicator(Objects):
         made.topology = self.topology
         return made
 
+    @explained
     def cartesian(self, dims: Mapping[str, int], periodic: Collection[str] = ()) -> "Communicator":
         """Returns a communicator of the same ranks, arranged in a grid: its `topology`. All members call it.
 
@@ -354,6 +328,7 @@ class Communicator(Objects):
 
     # Life ------------------------------------------------------------------------------------------------------------
 
+    @explained
     def abort(self, reason: str) -> None:
         """Aborts: on every rank, the present or next call raises PeerAborted with this rank and reason."""
         if not isinstance(reason, str):
@@ -435,11 +410,18 @@ class Communicator(Objects):
 
     def __del__(self) -> None:
         # The core's destructor would wait for the peers with the GIL held, and Ctrl-C would not interrupt it.
-        if getattr(self, "_core", None) is not None:
-            try:
-                self.close()
-            except Exception as failure:  # no caller can catch it here
-                print(f"hocket: {failure}", file=sys.stderr)
+        if getattr(self, "_core", None) is None:
+            return
+        if _core.is_own_thread():  # as of an op: close() would wait for the op, so another thread closes
+            threading.Thread(target=self._close_unwatched, name="hocket close").start()
+        else:
+            self._close_unwatched()
+
+    def _close_unwatched(self) -> None:
+        try:
+            self.close()
+        except Exception as failure:  # no caller can catch it here
+            print(f"hocket: {failure}", file=sys.stderr)
 
 
 def _serving(algorithm: str) -> set[str]:
@@ -479,7 +461,9 @@ def abort_threads(cancel: threading.Event, reason: str) -> bool:
 @at_process_end
 def _close_all(error: BaseException | None) -> None:
     """Closes all communicators of the process; other ranks get an uncaught exception as the reason."""
-    if error is None:
+    if error is not None:
+        tell_uncaught(error)
+    else:
         for context in list(_contexts):
             context._finish()
     for context in list(_contexts):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hocket import _core
 from hocket.runtime.communicator.arguments import RESIZABLE
+from hocket.runtime.communicator.calls import explained
 from hocket.runtime.communicator.point_to_point import ANY_SOURCE, PointToPoint
 from hocket.runtime.communicator.uneven import UnevenCollectives
 from hocket.runtime.streams.stream import current_stream
@@ -37,6 +38,7 @@ class Objects(UnevenCollectives, PointToPoint):
     define its classes. Objects come only from ranks of this job, which are processes of one user.
     """
 
+    @explained
     def broadcast_object(self, x: Any = None, root: int = 0, *, timeout: float | None = None) -> Any:
         """Returns the root's object on every rank; the root gets x itself, and the others' x is ignored."""
         root = self._check_root("broadcast_object", root)
@@ -53,6 +55,7 @@ class Objects(UnevenCollectives, PointToPoint):
             self.broadcast(part, root, timeout=timeout)
         return x
 
+    @explained
     def all_gather_object(self, x: Any, *, timeout: float | None = None) -> list[Any]:
         """Returns the objects of all ranks, in rank order, on every rank."""
         _check_host("all_gather_object")
@@ -60,6 +63,7 @@ class Objects(UnevenCollectives, PointToPoint):
         counts = self.all_gather(np.array([len(mine)]), timeout=timeout).tolist()
         return _unpacked(self.all_gather_v(mine, counts, timeout=timeout), counts)
 
+    @explained
     def gather_object(self, x: Any, root: int = 0, *, timeout: float | None = None) -> list[Any] | None:
         """Returns the objects of all ranks, in rank order, at the root; None on the others."""
         root = self._check_root("gather_object", root)
@@ -76,6 +80,7 @@ class Objects(UnevenCollectives, PointToPoint):
             for rank, one in enumerate(found)
         ]
 
+    @explained
     def scatter_object(self, x: Sequence[Any] | None = None, root: int = 0, *, timeout: float | None = None) -> Any:
         """Returns object `rank` of the root's x, a sequence with one object for each rank; x is ignored elsewhere."""
         root = self._check_root("scatter_object", root)
@@ -97,6 +102,7 @@ class Objects(UnevenCollectives, PointToPoint):
         self._send_parts("scatter_object", [one for one in parts if one[0] != root], timeout)
         return x[root]
 
+    @explained
     def send_object(self, x: Any, dst: int, *, tag: int = 0, timeout: float | None = None) -> None:
         """Sends an object to rank dst, which calls recv_object. Only recv_object can receive it."""
         number = next(_numbers) & _MOST_NUMBER
@@ -106,6 +112,7 @@ class Objects(UnevenCollectives, PointToPoint):
         self._exchange(group, "send_object", timeout)
         self._send_parts("send_object", [(dst, number, rest)], timeout)
 
+    @explained
     def recv_object(self, src: int = ANY_SOURCE, *, tag: int = 0, timeout: float | None = None) -> tuple[Any, int, int]:
         """Receives an object that rank src, or any rank, has sent with send_object; returns (object, source, tag)."""
         head = np.empty(_HEAD_BYTES, np.uint8)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hocket import _core
 from hocket.runtime.communicator.arguments import RESIZABLE
 from hocket.runtime.communicator.call_settings import check_timeout
-from hocket.runtime.communicator.calls import cached
+from hocket.runtime.communicator.calls import cached, explained
 from hocket.runtime.streams.stream import current_stream, launch_mark
 from hocket.runtime.streams.work import InFlight, MessageWork, Work
 
@@ -115,6 +115,7 @@ class PointToPoint:
         _, (out, source, found) = self._exchange(group, "sendrecv", timeout)
         return out, source, found
 
+    @explained
     def batch(
         self, messages: Iterable[Send | Recv], *, timeout: float | None = None, async_op: bool = False
     ) -> list[Any]:

@@ -17,8 +17,8 @@ from multiprocessing import process, spawn
 from multiprocessing.connection import Connection
 from typing import Any
 
-from hocket.errors import PeerAborted, PeerDied, RendezvousError
 from hocket.runtime.ranks.environment import discover, rank_scope
+from hocket.runtime.ranks.failure_reports import follows_from_another
 
 _PR_SET_PDEATHSIG = 1
 
@@ -38,15 +38,6 @@ class Outcome:
     error: BaseException | None = None
     text: str = ""
     follows: bool = False
-
-
-def follows_from_another(error: BaseException | None) -> bool:
-    """Returns whether the error, or an error that caused it, reports that another rank failed."""
-    while error is not None:
-        if isinstance(error, PeerDied | PeerAborted) or (isinstance(error, RendezvousError) and error.follows):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def end_with_parent(parent: int) -> None:

@@ -20,6 +20,7 @@ from hocket.runtime.launch.output import Sink, Source
 from hocket.runtime.launch.tracebacks import (
     cause_in,
     debugging,
+    in_one_line,
     joined,
     joined_stalls,
     last_traceback,
@@ -34,6 +35,7 @@ from hocket.runtime.launch.tracebacks import (
 )
 from hocket.runtime.ranks.cores import bound
 from hocket.runtime.ranks.environment import new_address, rank_variables, torchrun_variables
+from hocket.runtime.ranks.failure_reports import FailureReports
 from hocket.runtime.ranks.rank_names import name_ranks
 
 GRACE_SECONDS = 5.0  # for the other ranks to end by themselves after one has failed
@@ -55,10 +57,11 @@ def run_command(n: int, command: Sequence[str], *, label: bool = False, timeout:
     Ranks get rank and size from Hocket's environment variables, and from torchrun's. Lines on their standard output and
     error are passed on whole and unchanged, with "[rank] " in front if `label` is true. Only the tracebacks with which
     ranks end are told at the end: equal ones once, that of the first rank that failed last, and one line for those that
-    report its failure. The exit code is 0 if all ranks returned 0, else the code of the first rank that failed
-    (128 + number for a signal). timeout, in seconds, limits the whole run. Rank 0 reads standard input unless that is a
-    terminal; the other ranks have no input. Raises OSError if the command cannot be started. Call it on the main thread
-    only.
+    report its failure. A rank is first if it does not fail because of another, as the ranks tell; the order in which
+    they end decides only among several such ranks. The exit code is 0 if all ranks returned 0, else the code of the
+    first rank that failed (128 + number for a signal). timeout, in seconds, limits the whole run. Rank 0 reads standard
+    input unless that is a terminal; the other ranks have no input. Raises OSError if the command cannot be started.
+    Call it on the main thread only.
     """
     with _Supervisor(n, label, timeout) as supervisor:
         supervisor.start(command)
@@ -110,12 +113,15 @@ class _Supervisor:
         self.sources: list[tuple[Source, Source]] = []  # standard output and error, by rank
         self.sinks = (Sink(1), Sink(2))
         self.running: dict[int, int] = {}  # rank to pidfd
-        self.failed: list[int] = []  # ranks that failed by themselves, in the order in which they were seen
+        self.failed: list[int] = []  # ranks that ended with a failure before they were told to, in this order
+        self.unended: list[int] = []  # ranks that ran after a traceback when they were told to end
         self.ended_by: signal.Signals | None = None  # the signal to this process, if it ended the run
         self.timed_out: list[int] = []
         self.ending = False  # whether ranks were told to end: their exit codes then count no longer
         self.escalation: list[tuple[float, signal.Signals]] = []  # the signals to send to all, and when
         self.stalls_at: float | None = None  # when reports of a wait that have come are told
+        self._address = new_address()
+        self._reports = FailureReports(self._address)
         self._port = _reserved_port()
         self.group, self._guard_pipe = _start_guard()
 
@@ -139,13 +145,14 @@ class _Supervisor:
         for source in (source for pair in self.sources for source in pair):
             source.close()
         self._port.close()
+        self._reports.close()
 
     def start(self, command: Sequence[str]) -> None:
-        address, port = new_address(), self._port.getsockname()[1]
+        port = self._port.getsockname()[1]
         for rank in range(self.num_ranks):
             if self.ended_by is not None:
                 break
-            variables = rank_variables(rank, self.num_ranks, address)  # reads all cores, so it comes before binding
+            variables = rank_variables(rank, self.num_ranks, self._address)  # reads all cores, so before binding
             with bound(rank, self.num_ranks):
                 process = subprocess.Popen(
                     command,
@@ -179,7 +186,10 @@ class _Supervisor:
                 self.timed_out = sorted(self.running)
                 self._end(0.0, TERMINATE_SECONDS)
             if self.escalation and now >= self.escalation[0][0]:
-                self.ending = True
+                if not self.ending:
+                    self._hear()
+                    self.unended = [rank for rank in self.running if self._holds(rank)]
+                    self.ending = True
                 self._send(self.escalation.pop(0)[1])
             self._release_held(now)
             self._tell_stalls(now)
@@ -243,15 +253,13 @@ class _Supervisor:
     def report(self) -> int:
         """Prints what failed, and returns the exit code."""
         self._tell_stalls(math.inf)
-        tracebacks = {rank: last_traceback(self.sources[rank][1].tail.decode(errors="replace")) for rank in self.failed}
-        # A rank that only reports the failure of another rank may end before that other rank.
-        causes = [rank for rank in self.failed if not reports_another(tracebacks[rank])] or self.failed
+        causes = self._causes()
         cause = causes[0] if causes else None
-        self._say(self._fold(cause))
+        self._say(self._fold(causes))
         if self.ended_by is not None:
             return 128 + self.ended_by
         if cause is not None:
-            code = self.processes[cause].returncode
+            code = self.processes[cause if cause in self.failed else self.failed[0]].returncode
             return code if code > 0 else 128 - code
         if self.timed_out:
             ranks = ", ".join(map(str, self.timed_out))
@@ -259,8 +267,27 @@ class _Supervisor:
             return TIMED_OUT_CODE
         return 0
 
-    def _fold(self, cause: int | None) -> str:
-        """Returns what to say of the tracebacks with which ranks ended; last that of the rank `cause`."""
+    def _causes(self) -> list[int]:
+        """Returns the ranks that failed and do not tell that another rank failed before; if all tell it, all of them.
+
+        A rank that fails by itself may end last: it may not even end before it is told to.
+        """
+        if not self.failed:
+            return []
+        by_themselves = [rank for rank in self._reports.by_themselves if self.processes[rank].returncode != 0]
+        for ranks in ([*dict.fromkeys([*self.failed, *by_themselves])], self.unended):
+            causes = [rank for rank in ranks if not self._follows(rank)]
+            if causes:
+                return causes
+        return self.failed
+
+    def _follows(self, rank: int) -> bool:
+        said = last_traceback(self.sources[rank][1].tail.decode(errors="replace"))
+        return self._reports.follows(rank) or reports_another(said)
+
+    def _fold(self, causes: Sequence[int]) -> str:
+        """Returns what to say of the tracebacks with which ranks ended; last that of the first of `causes`."""
+        cause = causes[0] if causes else None
         tracebacks: dict[int, str] = {}
         closing: dict[int, str] = {}
         for rank in filter(self._holds, range(len(self.sources))):
@@ -275,19 +302,17 @@ class _Supervisor:
         closing = {rank: line for rank, line in closing.items() if reason_in(line) not in told}
         following: dict[int, str] = {}
         if cause is not None and not reports_another(tracebacks.get(cause, "")) and not debugging():
-            following = {
-                rank: message_of(text).partition("\n")[0] for rank, text in tracebacks.items() if reports_another(text)
-            }
+            following = {rank: shortened(text) for rank, text in tracebacks.items() if reports_another(text)}
         said = [line for _, line in joined(closing)]
-        said += [f"{name_ranks(ranks)}: {line}" for ranks, line in joined(following)]
-        last = [] if cause is None else [self._how(cause, [cause])]
+        said += [name_ranks(ranks) + in_one_line(text) for ranks, text in joined(following)]
         found = joined({rank: shortened(tracebacks[rank]) for rank in tracebacks.keys() - following})
         main = next((text for ranks, text in found if cause in ranks), "")
+        alike = [rank for ranks, text in found if main and cause_in(text) == cause_in(main) for rank in ranks]
         elsewhere: dict[str, list[tuple[list[int], str]]] = {}  # the others with this cause, by place
         for ranks, text in found:
             if cause in ranks:
-                last = [f"{self._how(cause, ranks)}:", text]
-            elif main and cause_in(text) == cause_in(main):
+                continue
+            if main and cause_in(text) == cause_in(main):
                 elsewhere.setdefault(place_in(text), []).append((ranks, subject_in(text)))
             elif main and place_in(text) == place_in(main):
                 said.append(f"{name_ranks(ranks)}, at the same place: {message_of(text)}")
@@ -301,21 +326,33 @@ class _Supervisor:
                 if place == place_in(main)
                 else f"{subject}: the same, at:\n{place}"
             )
-        return "".join(f"{text}\n" for text in said + last)
+        if causes:
+            said.append(self._how(causes, sorted(alike)) + (f":\n{main}" if main else ""))
+        return "".join(f"{text}\n" for text in said)
 
-    def _how(self, cause: int, alike: Sequence[int]) -> str:
+    def _how(self, causes: Sequence[int], alike: Sequence[int]) -> str:
+        """Returns how the first of `causes` ended; alike: the ranks with its traceback, or one of the same cause."""
+        cause = causes[0]
         code = self.processes[cause].returncode
-        how = f"exit code {code}" if code > 0 else _signal_name(-code)
-        ranks = f"rank {cause} of {self.num_ranks} failed first"
+        how = f"with exit code {code}" if code > 0 else f"with {_signal_name(-code)}"
+        if cause not in self.failed:
+            how = "and did not end by itself"
         if len(alike) > 1:
-            ranks = f"{name_ranks(alike)} of {self.num_ranks} failed"
-        return f"hocket run: {ranks}, with {how}"
+            return f"hocket run: {name_ranks(alike)} of {self.num_ranks} failed, {how}"
+        known = "failed first" if len(causes) == 1 else "failed, and none tells which was first"
+        if self._follows(cause):
+            known = "failed because of another rank"
+        if len(causes) > 1:
+            known += f"; rank {cause} ended first"
+        return f"hocket run: {name_ranks(causes)} of {self.num_ranks} {known}, {how}"
 
     def _turn(self, seconds: float | None) -> None:
         """Waits at most `seconds` for something to do, and does it."""
         poll = select.poll()
         actions: dict[int, Callable[[], None]] = {self._wakeup_read: self._drain_wakeup}
-        poll.register(self._wakeup_read, select.POLLIN)
+        actions[self._reports.fileno()] = self._hear
+        for descriptor in actions:
+            poll.register(descriptor, select.POLLIN)
         for rank, pidfd in self.running.items():
             actions[pidfd] = lambda rank=rank: self._on_exit(rank)  # type: ignore[misc]
             poll.register(pidfd, select.POLLIN)
@@ -333,6 +370,9 @@ class _Supervisor:
             # The reader of the output has closed it (for example `| head`): end as a process that SIGPIPE ends.
             self.ended_by = signal.SIGPIPE
             self._end(0.0, TERMINATE_SECONDS)
+
+    def _hear(self) -> None:
+        self._reports.read(self.num_ranks, ending=self.ending)
 
     def _on_exit(self, rank: int) -> None:
         os.close(self.running.pop(rank))

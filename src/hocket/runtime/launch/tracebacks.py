@@ -1,5 +1,6 @@
 """Tracebacks of ranks, as text and as objects: finds the last one, leaves out Hocket's own frames, joins equal ones."""
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +16,11 @@ T = TypeVar("T")
 
 _PACKAGE = f"{Path(errors.__file__).parent}{os.sep}"
 _LIBRARY = f"{Path(os.__file__).parent}{os.sep}"  # Python's own
+_PACKAGES = f"{os.sep}site-packages{os.sep}"  # what is installed beside Hocket, such as PyTorch
 _HEAD = "Traceback (most recent call last):"
-# PyTorch puts the rank in front of each line of an uncaught exception.
+# PyTorch puts the rank in front of each line of an uncaught exception, once for each init_process_group.
 _START = re.compile(
-    rf"^(?P<prefix>\[rank\d+\]: )?((  \+ Exception Group )?{re.escape(_HEAD)}$|Fatal Python error: )", re.M
+    rf"^(?P<prefix>(?:\[rank\d+\]: )*)((  \+ Exception Group )?{re.escape(_HEAD)}$|Fatal Python error: )", re.M
 )
 _CLOSING = re.compile(r"^hocket: rank \d+[:,] .*\n?", re.M)  # a failure that a rank finds as it closes
 _STALL = re.compile(rb"^hocket: rank \d+ has waited .*\n", re.M)
@@ -28,10 +30,13 @@ _CHAINS = (
     "\n\nThe above exception was the direct cause of the following exception:\n\n",
 )
 _BETWEEN = re.compile("(" + "|".join(map(re.escape, _CHAINS)) + ")")
-_FRAME = re.compile(r'  File "(.+)", line \d+, in ')
+_FRAME = re.compile(r'  File "(.+)", line (\d+), in ')
 _OF_FRAME = ("    ", "  [Previous line repeated ")
 _OF_HOCKET = re.compile(r"hocket(\.\w+)*: ")  # how a message of Hocket begins
-_SUBJECT = re.compile(r"(hocket(?:\.\w+)*: )(ranks? \d.*?): (?:rank \d+ was (?=not done))?")
+_SUBJECT = re.compile(
+    r"(hocket(?:\.\w+)*: (?:(?!ranks? \d)[a-z ]+: )*)"  # the type, and what PyTorch's face says before the subject
+    r"(ranks? \d.*?): (?:rank \d+ was (?=not done))?"
+)
 _FOLLOWING = re.compile(r"^hocket\.errors\.(PeerDied|PeerAborted)\b", re.M)
 
 
@@ -74,7 +79,7 @@ def split_at_last(text: str) -> tuple[str, str, str]:
     if not starts:
         return text, "", ""
     last = starts.pop()
-    start, prefix = last.start(), last["prefix"] or ""
+    start, prefix = last.start(), last["prefix"]
     while starts and text[:start].replace(prefix, "").endswith(_CHAINS):
         start = starts.pop().start()
     lines = text[start:].splitlines(keepends=True)
@@ -114,7 +119,7 @@ def _without_own(frames: Sequence[T], file_of: Callable[[T], str]) -> list[T]:
     inside = False
     for frame in frames:
         file = file_of(frame)
-        is_library = file.startswith((_LIBRARY, "<frozen ")) and "site-packages" not in file
+        is_library = file.startswith((_LIBRARY, "<frozen ")) and _PACKAGES not in file
         inside = file.startswith(_PACKAGE) or (inside and is_library)
         if not inside:
             kept.append(frame)
@@ -189,6 +194,25 @@ def message_of(traceback: str) -> str:
     """Returns the message of the last exception of a traceback, with its type."""
     parsed = _parse(_BETWEEN.split(traceback)[-1])
     return traceback if parsed is None else parsed[1]
+
+
+def short_site(site: str) -> str:
+    """Returns a "file:line" relative to the working directory, if it lies below that."""
+    with contextlib.suppress(OSError):  # that directory may be gone
+        return site.removeprefix(f"{Path.cwd()}{os.sep}")
+    return site
+
+
+def in_one_line(traceback: str) -> str:
+    """Returns " (FILE:LINE): " and the first line of the message; the place is the innermost line of the program."""
+    parsed = _parse(_BETWEEN.split(traceback)[-1])
+    place = ""
+    for frame in reversed(parsed[0] if parsed is not None else ()):
+        found = _FRAME.match(frame)
+        if found and not found[1].startswith((_PACKAGE, _LIBRARY, "<frozen ")) and _PACKAGES not in found[1]:
+            place = f" ({short_site(f'{found[1]}:{found[2]}')})"
+            break
+    return f"{place}: " + message_of(traceback).partition("\n")[0]
 
 
 def cause_in(traceback: str) -> str:

@@ -207,7 +207,8 @@ class Meeting:
             if peer.rank is not None and not peer.told:
                 peer.told = True
                 peer.outgoing.clear()
-                self._queue(peer, protocol.Failure(str(failure), list(failure.missing)[: protocol.MAX_MISSING]))
+                missing = list(failure.missing)[: protocol.MAX_MISSING]
+                self._queue(peer, protocol.Failure(str(failure), missing, failure.follows))
 
     def _queue(self, peer: _Peer, message: msgspec.Struct) -> None:
         peer.outgoing.append((protocol.encode(message), ()))

@@ -177,7 +177,7 @@ class _Guest:
             if isinstance(message, protocol.Pending):
                 missing = message.missing
             elif isinstance(message, protocol.Failure):
-                follows = host.cancelled(environment)
+                follows = message.follows or host.cancelled(environment)
                 raise RendezvousError(message.message, missing=message.missing, follows=follows)
             elif isinstance(message, protocol.Roster) and message.first == len(hellos):
                 hellos += message.hellos
@@ -213,7 +213,7 @@ class _Guest:
             return protocol.decode(data)
         if missing is None:
             raise _NoAnswerError
-        raise RendezvousError(f"rank 0 of {environment.size} ended during the rendezvous; see its output")
+        raise RendezvousError(f"rank 0 of {environment.size} ended during the rendezvous; see its output", follows=True)
 
     def _give_up(self, connection: socket.socket, missing: list[int] | None) -> None:
         environment = self.environment

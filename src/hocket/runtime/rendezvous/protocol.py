@@ -64,10 +64,11 @@ class Go(msgspec.Struct, tag="go", tag_field="kind"):
 
 
 class Failure(msgspec.Struct, tag="failure", tag_field="kind"):
-    """There will be no group; this is why."""
+    """There will be no group; this is why. follows: whether a rank had failed before."""
 
     message: str
     missing: list[int]
+    follows: bool = False
 
 
 class _Header(msgspec.Struct):
@@ -176,10 +177,11 @@ class Gathering:
         if isinstance(message, Ready) and self.complete:
             self.ready.add(rank)
         elif isinstance(message, Failure):
-            self.fail(message.message, message.missing)
+            self.fail(message.message, message.missing, follows=message.follows)
         else:
             what = "ended" if data is None else "sent something unexpected"
-            self.fail(f"rank {rank} of {self.size} (process {self.processes.get(rank)}) {what} during the rendezvous")
+            named = f"rank {rank} of {self.size} (process {self.processes.get(rank)})"
+            self.fail(f"{named} {what} during the rendezvous", follows=data is None)
 
     def expire(self, seconds: float) -> None:
         """Notes that the time is over: a failure that names the missing ranks."""

@@ -163,4 +163,6 @@ class MessageWork(Work):
 
     def _held_up(self) -> tuple[tuple[int, ...], int, str]:
         missing = tuple(self._work.missing())
-        return missing, 0, f"waits for {name_ranks(missing)}" if missing else "waits"
+        instead = self._work.found_instead()
+        cause = f"waits for {name_ranks(missing)}" if missing else "waits"
+        return missing, 0, f"{cause}; {instead}" if instead else cause

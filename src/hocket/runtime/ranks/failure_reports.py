@@ -1,0 +1,98 @@
+"""What a rank tells `hocket run` about its failure: whether it fails by itself, or only because another rank failed.
+
+Which rank ends first does not say which one was the cause. `hocket run` listens at an address beside that of the job; a
+rank to which nobody listens tells nothing.
+"""
+
+import contextlib
+import os
+import socket
+import struct
+
+from hocket.errors import PeerAborted, PeerDied, RendezvousError
+from hocket.runtime.ranks.environment import here
+from hocket.runtime.variables import ADDRESS, RANK
+
+_SUFFIX = "-failures"
+_FAILS, _FOLLOWS, _HEARD = "fails", "follows", "heard"
+_PATIENCE_SECONDS = 1.0  # for `hocket run` to read, if many ranks tell at once
+_MAX_BYTES = 64
+_CREDENTIALS = struct.Struct("3i")  # process, user and group
+
+_told: set[tuple[int, str]] = set()  # by process: a forked child tells for itself
+
+
+def follows_from_another(error: BaseException | None) -> bool:
+    """Returns whether the error, an error that caused it, or each error of a group reports that another rank failed."""
+    while error is not None:
+        if isinstance(error, BaseExceptionGroup) and all(follows_from_another(one) for one in error.exceptions):
+            return True
+        if isinstance(error, PeerDied | PeerAborted) or (isinstance(error, RendezvousError) and error.follows):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def tell_heard() -> None:
+    """Tells that this rank has heard of the failure of another rank; if it fails without more words, it follows."""
+    _tell(_HEARD)
+
+
+def tell_uncaught(error: BaseException) -> None:
+    """Tells of the exception with which the process ends. This counts more than `tell_heard`, whichever is first."""
+    _tell(_FOLLOWS if follows_from_another(error) else _FAILS)
+
+
+def _tell(what: str) -> None:
+    rank, address = os.environ.get(RANK), os.environ.get(ADDRESS)
+    environment = here.scope.environment
+    is_thread = environment is not None and environment.source == "threads"  # of a run_ranks inside the process
+    if not rank or not address or is_thread or (os.getpid(), what) in _told:
+        return
+    _told.add((os.getpid(), what))
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
+        connection.settimeout(_PATIENCE_SECONDS)
+        connection.sendto(f"{what} {rank}".encode(), f"\0{address}{_SUFFIX}")
+
+
+class FailureReports:
+    """What the ranks of a job have told. `by_themselves` are the ranks that fail by themselves, in order of arrival."""
+
+    def __init__(self, address: str) -> None:
+        self.by_themselves: list[int] = []
+        self._following: set[int] = set()
+        self._heard: set[int] = set()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._socket.bind(f"\0{address}{_SUFFIX}")
+
+    def fileno(self) -> int:
+        """Returns the descriptor that is readable when there is something to `read`."""
+        return self._socket.fileno()
+
+    def read(self, num_ranks: int, *, ending: bool) -> None:
+        """Takes all that has come from ranks of this user. ending: ranks were told to end, which makes them fail."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                data, ancillary, *_ = self._socket.recvmsg(_MAX_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
+                users = [_CREDENTIALS.unpack(content)[1] for _, _, content in ancillary]
+                what, _, rank = data.decode(errors="replace").partition(" ")
+                if users == [os.geteuid()] and rank.isdecimal() and int(rank) < num_ranks:
+                    self._take(what, int(rank), ending)
+
+    def _take(self, what: str, rank: int, ending: bool) -> None:
+        if what == _FAILS and not ending and rank not in self.by_themselves:
+            self.by_themselves.append(rank)
+        elif what == _FOLLOWS:
+            self._following.add(rank)
+        elif what == _HEARD:
+            self._heard.add(rank)
+
+    def follows(self, rank: int) -> bool:
+        """Returns whether the rank has told that it fails, if it does, because another rank has failed."""
+        return rank in self._following or (rank in self._heard and rank not in self.by_themselves)
+
+    def close(self) -> None:
+        """Ends listening."""
+        self._socket.close()
