@@ -55,7 +55,6 @@ Executor::Executor(const Plan &plan, Transport &transport, std::size_t least_byt
         const std::size_t index = tasks_.size();
         Task &task = tasks_.emplace_back();
         task.instruction = &instruction;
-        keeps_copies_ = keeps_copies_ || instruction.kept >= 0;
         auto &cursors = instruction.sends() ? sends_ : receives_;
         for (const Operand &operand : instruction.sends() ? instruction.destinations : instruction.sources) {
             if (operand.space != Space::remote) continue;

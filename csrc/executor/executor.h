@@ -127,23 +127,21 @@ class Executor {
         std::uint64_t num_elements = 0; // of the whole chunk
         std::size_t num_bytes = 0;
         std::size_t pieces = 0;
-        std::size_t done = 0;                         // pieces sent or folded
-        std::size_t settled = 0;                      // pieces whose dependants may run
-        std::size_t within = 0;                       // bytes of the current piece that are done
-        std::size_t num_bytes_ahead = 0;              // lent or fetched already, behind them
-        Way way = Way::stage;                         // of what was sent last
-        bool is_awaited = false;                      // by other tasks
-        bool holds_up_rest = false;                   // in one order, all behind it wait for it, or for one that does
-        std::vector<std::size_t> comes_after;         // places in that order
-        std::optional<Clock::time_point> waits_until; // for a window
-        std::vector<const std::byte *> sources;       // local ones; where remote, nothing
+        std::size_t done = 0;                   // pieces sent or folded
+        std::size_t settled = 0;                // pieces whose dependants may run
+        std::size_t within = 0;                 // bytes of the current piece that are done
+        std::size_t num_bytes_ahead = 0;        // lent or fetched already, behind them
+        Way way = Way::stage;                   // of what was sent last
+        bool is_awaited = false;                // by other tasks
+        bool holds_up_rest = false;             // in one order, all behind it wait for it, or for one that does
+        std::vector<std::size_t> comes_after;   // places in that order
+        std::vector<const std::byte *> sources; // local ones; where remote, nothing
         std::byte *destination = nullptr;
         std::vector<std::size_t> cursors;   // of its channels
         std::vector<Remote> remotes;        // in the order of its remote sources
         std::vector<int> peers;             // it sends to
         std::vector<std::uint64_t> tickets; // per piece and peer, where pieces were lent
         std::vector<Place> places;          // where its peers, as far as they have said so, let this rank write
-        const Task *kept = nullptr;         // the copy of the same for this rank, piece by piece just before each put
     };
 
     std::size_t elements_of(const Instruction &instruction) const;
@@ -193,12 +191,9 @@ class Executor {
     void grant();
     std::optional<Place> find_place(const Task &task, std::size_t index) const;
     bool find_targets(Task &task, const Task *folding = nullptr);
-    const Task *kept_copy(const Task &task) const;
-    bool is_to_wait_for_window(const Task &task) const;
     bool is_halved_early(const Task &task) const;
     bool is_to_share(const Task &task) const;
     bool is_to_put(const Task &task) const;
-    bool is_to_wait(Task &task) const;
     std::size_t share_of(const Task &task) const;
     Published send_some(Task &task, Bytes rest);
     bool is_too_far(const Task &task) const;
@@ -224,13 +219,9 @@ class Executor {
     static constexpr std::size_t least_shared_in_huge_pages = std::size_t{2} << 20;
     /// Of one in registered memory.
     static constexpr std::size_t least_shared_registered = std::size_t{768} << 10;
-    /// Of one in registered memory that its sender copies for itself, too.
-    static constexpr std::size_t least_kept = std::size_t{128} << 10;
     /// What all ranks have, in so many times what outgrows the caches, up to which ranks with a core each had better
     /// fetch what they exchange.
     static constexpr std::size_t most_fetched = 4;
-    /// For the word of a reader that begins as this rank does.
-    static constexpr std::chrono::microseconds longest_wait{1};
     static constexpr std::size_t most_short_bytes = std::size_t{8} << 10;
     /// Caches are shared: all ranks together have outgrown them with so many times what one chunk has.
     static constexpr std::size_t least_chunks = 2;
@@ -258,7 +249,6 @@ class Executor {
     std::vector<Target> targets_;                           // of the put at hand
     std::vector<Window> windows_;                           // to be granted
     bool has_granted_ = false;
-    bool keeps_copies_ = false;    // of what it sends, as the plan has it
     Recorder *recorder_ = nullptr; // of moves,
     std::uint32_t lane_ = 0;       // and where they belong
     std::uint64_t sequence_ = 0;

@@ -15,8 +15,6 @@ namespace hocket {
 
 void Executor::grant() {
     if (is_short_) return;
-    const std::size_t of_own_cores = transport_.shares_cores() ? least_bytes_past_caches_ : least_shared_registered;
-    const std::size_t least_shared = std::min(of_own_cores, least_bytes_past_caches_);
     for (const Cursor &cursor : receives_) {
         windows_.clear();
         for (std::size_t index : cursor.grantable) {
@@ -35,11 +33,8 @@ void Executor::grant() {
             window.after_step = after.step;
             window.after_order = after.destinations[0].index;
         }
-        // Who may wait for that is told at once, even of none.
-        const bool is_awaited = keeps_copies_ && longest_bytes_ >= least_kept && !transport_.shares_cores();
-        const bool tells = is_awaited || (cursor.is_shared && longest_bytes_ >= least_shared);
-        if (windows_.empty() && !tells) continue;
-        transport_.grant(cursor.peer, launch_.tag, windows_, cursor.is_shared, tells || cursor.is_shared);
+        if (windows_.empty()) continue;
+        transport_.grant(cursor.peer, launch_.tag, windows_, cursor.is_shared);
         has_granted_ = true;
     }
 }
@@ -71,8 +66,7 @@ std::optional<Executor::Place> Executor::find_place(const Task &task, std::size_
 bool Executor::find_targets(Task &task, const Task *folding) {
     if (task.num_bytes < least_put_bytes || at_header(task) || is_too_far(task)) return false;
     const bool is_shared = sends_[task.cursors[0]].is_shared;
-    const bool is_hot = task.instruction->is_fresh || task.kept != nullptr;
-    const bool is_worth_it = is_hot || is_to_share(task);
+    const bool is_worth_it = task.instruction->is_fresh || is_to_share(task);
     if (!is_worth_it && !(is_shared && pays_to_share(task.sources[0], task))) return false;
     for (std::size_t i = task.places.size(); i < task.peers.size(); ++i) {
         const auto place = find_place(task, i);
@@ -103,26 +97,6 @@ bool Executor::is_halved_early(const Task &task) const {
     return transport_.could_lend(Bytes(task.sources[0], task.num_bytes)) && !transport_.is_held_by_cores(footprint_);
 }
 
-/// The copy to this rank's own output, which is registered, of what is sent to one peer that sends as much: a rank with
-/// a core had better make both, piece by piece, than one of it and one of what the peer has. Not where the peer has
-/// begun long before: it is idle, and will fetch.
-const Executor::Task *Executor::kept_copy(const Task &task) const {
-    if (task.instruction->kept < 0 || task.num_bytes < least_kept || task.peers.size() > 1) return nullptr;
-    const int peer = task.peers[0];
-    if (transport_.shares_cores() || transport_.may_show(peer)) return nullptr;
-    if (std::ranges::find(receives_, peer, &Cursor::peer) == receives_.end()) return nullptr;
-    const Task &copy = tasks_[static_cast<std::size_t>(task.instruction->kept)];
-    const bool pays =
-        transport_.could_lend(Bytes(copy.destination, copy.num_bytes)) && !transport_.is_held_by_cores(footprint_);
-    return pays ? &copy : nullptr;
-}
-
-/// Whether this rank goes on to copy for itself, as the peer may be about to let it write, which saves that a copy.
-bool Executor::is_to_wait_for_window(const Task &task) const {
-    if (task.kept == nullptr || at_header(task) || task.kept->done == task.kept->pieces) return false;
-    return transport_.may_grant(task.peers[0], sends_[task.cursors[0]].num_posted);
-}
-
 /// Whether each of the two ends had better copy every second piece.
 bool Executor::is_to_share(const Task &task) const {
     return task.num_bytes >= least_bytes_past_caches_ || is_halved_early(task);
@@ -133,10 +107,10 @@ bool Executor::is_to_put(const Task &task) const {
     // Between two processes each moves one half, at the same time.
     if (targets_[0].attached)
         return task.instruction->staged || (piece_start(task) + task.within) / share_of(task) % 2 == 1;
-    // What was just folded or copied is hot here. Else the reader may as well fetch it: of much, each of the two moves
+    // What was just folded is hot here. Else the reader may as well fetch it: of much, each of the two moves
     // one half; of less, a write would have to take lines away from the cache of the reader, which is slower than its
     // reading.
-    if (task.instruction->is_fresh || task.kept != nullptr) return true;
+    if (task.instruction->is_fresh) return true;
     return is_to_share(task) && task.done % 2 == 1;
 }
 

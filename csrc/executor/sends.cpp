@@ -7,19 +7,6 @@
 
 namespace hocket {
 
-/// Whether the reader, which is about to begin as well, may be about to let this rank share the work: worth a moment.
-bool Executor::is_to_wait(Task &task) const {
-    const Cursor &cursor = sends_[task.cursors[0]];
-    if (!cursor.is_shared || task.peers.size() > 1 || at_header(task)) return false;
-    if (piece_start(task) + task.within > 0) return false;
-    if (transport_.shares_no_cache() || !transport_.may_grant(cursor.peer, cursor.num_posted)) return false;
-    const bool attaches = transport_.can_attach(cursor.peer) && pays_to_share(task.sources[0], task);
-    if (!attaches && !is_halved_early(task)) return false;
-    const auto now = Clock::now(); // as a look may be a turn of others that want this core
-    if (!task.waits_until) task.waits_until = now + longest_wait;
-    return now < *task.waits_until;
-}
-
 /// Whether two ends that have nothing else to copy had better move one half each of a chunk, which this one has in
 /// `memory`, from private memory to private memory. Of one that does not go as a whole many short pieces would. Two
 /// cores are quicker through slots with what outgrows the caches, as one fills them while the other reads: if string
@@ -82,9 +69,7 @@ Published Executor::send_some(Task &task, Bytes rest) {
     if (is_short_) return transport_.publish(task.peers, rest, launch_.tag, false);
     Published published{.num_bytes = task.num_bytes_ahead, .lent = true, .way = task.way};
     if (published.num_bytes == 0) {
-        if (task.kept != nullptr && !at_header(task) && task.kept->done <= task.done) return {};
-        if (find_targets(task)) published = send_to_targets(task, rest);
-        else if (!is_to_wait_for_window(task) && !is_to_wait(task)) published = publish(task, rest);
+        published = find_targets(task) ? send_to_targets(task, rest) : publish(task, rest);
     }
     const std::size_t num_bytes = std::min(rest.size(), published.num_bytes);
     task.num_bytes_ahead = published.num_bytes - num_bytes;
@@ -136,8 +121,7 @@ Published Executor::send_to_targets(Task &task, Bytes rest) {
         const std::size_t most = is_one_message(task) ? num_left(task) : rest.size();
         rest = Bytes(rest.data(), std::min(most, share_of(task)));
     }
-    const bool is_hot_here = task.instruction->is_fresh || task.kept != nullptr;
-    const bool is_shared = attached || (!is_hot_here && is_to_share(task));
+    const bool is_shared = attached || (!task.instruction->is_fresh && is_to_share(task));
     if (is_to_put(task)) {
         const bool past_caches =
             !task.instruction->is_fresh && task.num_bytes >= least_put_past_caches * least_bytes_past_caches_;

@@ -66,7 +66,6 @@ void Executor::rewind() {
     first_unsettled_ = 0;
     for (Task &task : tasks_) {
         task.done = task.settled = task.within = task.num_bytes_ahead = 0;
-        task.waits_until.reset();
         task.tickets.clear();
         task.places.clear();
         for (Remote &remote : task.remotes) {
@@ -79,7 +78,6 @@ void Executor::rewind() {
         cursor.rewind();
     }
     for (Cursor &cursor : receives_) cursor.rewind();
-    for (Task &task : tasks_) task.kept = kept_copy(task);
     grant();
 }
 

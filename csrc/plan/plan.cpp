@@ -143,15 +143,8 @@ void Plan::find_uses() {
         std::ranges::for_each(next.sources, note);
         std::ranges::for_each(next.destinations, note);
     }
-    for (Instruction &one : instructions_) {
+    for (Instruction &one : instructions_)
         one.is_alone = !one.sends() && users[name_of(one.destinations[0])].size() == 1;
-        if (!one.sends() || !one.dependencies.empty()) continue;
-        for (std::int32_t user : users[name_of(one.sources[0])]) {
-            const Instruction &other = instructions_[static_cast<std::size_t>(user)];
-            const bool reads_it = other.is_copy && name_of(other.sources[0]) == name_of(one.sources[0]);
-            if (reads_it && other.dependencies.empty() && other.chunk == one.chunk) one.kept = user;
-        }
-    }
 }
 
 /// The chunk of `data` in this rank's own memory: what it holds there it knows the length of.

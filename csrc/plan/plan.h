@@ -38,8 +38,6 @@ struct Instruction {
     bool comes_back = false; // sends what a later copy, `after` it, replaces by what the reader makes of it
     /// Of a fold: the send that passes on what it makes, and waits for nothing else. -1: there is none.
     std::int32_t onward = -1;
-    /// Of a send: the copy of the same chunk to this rank's own output, where neither waits for anything. -1: none.
-    std::int32_t kept = -1;
     /// A copy of a message, to a place that no earlier instruction touches, or only the one numbered `after`, which
     /// sends it to that message's sender alone. So the sender itself could write the place, once it has done with that.
     bool is_grantable = false;

@@ -143,15 +143,13 @@ class Transport {
     // earlier calls, and by their number the two know which call is meant.
 
     /// Lets `peer` write into these places of this rank, in the call that `tag` stands for, until revoke(). Private
-    /// ones `attached` only: then both sides may be to move a part of each message. `tells`: even of none.
-    virtual void grant(int, std::uint32_t, std::span<const Window>, bool /*attached*/, bool /*tells*/) {}
+    /// ones `attached` only: then both sides may be to move a part of each message.
+    virtual void grant(int, std::uint32_t, std::span<const Window>, bool /*attached*/) {}
     /// All messages of the call have come: nobody writes any more where it was let.
     virtual void revoke() {}
     /// What `peer` has granted for this call, before which `num_posted` messages were posted to it; valid until its
     /// last message of this call is posted. Empty: nothing, or nothing yet.
     virtual std::span<const Window> granted(int, std::uint32_t, std::uint64_t) { return {}; }
-    /// Whether `peer` has yet to say what it grants for this call, if it is one that says so in any case.
-    virtual bool may_grant(int /*peer*/, std::uint64_t /*num_posted*/) const { return false; }
     /// Makes the bytes [begin, begin + num_bytes) of what is sent, and where `also` is given writes them there, too.
     using Making = std::function<void(std::size_t begin, std::size_t num_bytes, std::byte *also)>;
     /// Writes `bytes` to one place of each peer, inside a window that it has granted, and posts that: its view will

@@ -28,7 +28,7 @@ struct Pair {
 
     ShmTransport &reader() { return world[0].communicator().transport(); }
     ShmTransport &writer() { return world[1].communicator().transport(); }
-    void grant() { reader().grant(1, tag, std::span(&window, 1), false, false); }
+    void grant() { reader().grant(1, tag, std::span(&window, 1), false); }
     bool put(std::byte *place) {
         const int peer = 0;
         const Target target{place};
@@ -187,13 +187,13 @@ TEST(puts_wait_until_what_lay_there_has_been_folded) {
     }
 }
 
-// Data goes one way, and each end has a core. The first rank waits a moment, until it knows whether it may write.
+// Data goes one way, and each end has a core.
 TEST(puts_are_every_second_piece_of_a_long_registered_broadcast) {
     struct Run {
         const char *what;
         std::size_t num_bytes;
         Memory root = Memory::registered, reader = Memory::registered;
-        bool shares_cores = false, waits = true, is_shared = true;
+        bool shares_cores = false, is_shared = true;
         std::size_t least_bytes_past_caches = std::size_t{16} << 20;
     };
     const Fixture &direct = fixture("broadcast", "direct", 2, 0, true);
@@ -203,25 +203,13 @@ TEST(puts_are_every_second_piece_of_a_long_registered_broadcast) {
     for (const Run &run : {
              Run{.what = "long", .num_bytes = least},
              Run{.what = "odd", .num_bytes = least + (std::size_t{256} << 10) + 8},
-             Run{.what = "short",
-                 .num_bytes = std::max(std::size_t{760} << 10, held),
-                 .waits = false,
-                 .is_shared = false},
-             Run{.what = "from private memory",
-                 .num_bytes = least,
-                 .root = Memory::owned,
-                 .waits = false,
-                 .is_shared = false},
+             Run{.what = "short", .num_bytes = std::max(std::size_t{760} << 10, held), .is_shared = false},
+             Run{.what = "from private memory", .num_bytes = least, .root = Memory::owned, .is_shared = false},
              Run{.what = "to private memory", .num_bytes = least, .reader = Memory::owned, .is_shared = false},
-             Run{.what = "on shared cores",
-                 .num_bytes = least,
-                 .shares_cores = true,
-                 .waits = false,
-                 .is_shared = false},
+             Run{.what = "on shared cores", .num_bytes = least, .shares_cores = true, .is_shared = false},
              Run{.what = "on shared cores, though it outgrows caches",
                  .num_bytes = std::size_t{1} << 20,
                  .shares_cores = true,
-                 .waits = false,
                  .is_shared = false,
                  .least_bytes_past_caches = std::size_t{1} << 20},
          }) {
@@ -245,11 +233,8 @@ TEST(puts_are_every_second_piece_of_a_long_registered_broadcast) {
                          .output = memory->data(),
                          .tag = 1});
         };
+        start(1); // before the root begins, so that it knows where it may write
         start(0);
-        CHECK(!executors[0]->advance() && (root.posted(1) == 0) == run.waits, run.what);
-        start(1);
-        executors[0]->advance();
-        CHECK(root.posted(1) > 0, run.what, "it has been told");
         for (bool done = false; !done;) {
             done = true;
             for (const auto &executor : executors) done = executor->advance() && done;
@@ -260,82 +245,5 @@ TEST(puts_are_every_second_piece_of_a_long_registered_broadcast) {
         }
         CHECK(std::memcmp(memories[0]->data(), memories[1]->data(), run.num_bytes) == 0, run.what);
         CHECK(memories[1]->is_intact() && memories[1]->data()[0] == std::byte{5}, run.what);
-    }
-}
-
-// Each of two ranks with a core sends data to the other and also copies it for itself. The first rank copies until it
-// may write, and lends the rest when it has nothing else to copy.
-TEST(puts_follow_the_copy_that_a_rank_keeps) {
-    struct Run {
-        const char *what;
-        std::size_t num_bytes;
-        Memory inputs = Memory::registered, output = Memory::registered; // of rank 1; rank 0 has registered ones
-        bool in_place = false, shares_cores = false;
-        int turns_before = 1; // of rank 0
-        bool waits = true;    // rank 0, to send
-        bool puts = true;
-        std::size_t num_puts_back = 0; // of rank 1
-    };
-    constexpr std::size_t mib = std::size_t{1} << 20;
-    for (const Run &run : {
-             Run{.what = "long", .num_bytes = 4 * mib, .num_puts_back = 32},
-             Run{.what = "odd", .num_bytes = 4 * mib - 8, .num_puts_back = 32},
-             Run{.what = "from private memory", .num_bytes = 4 * mib, .inputs = Memory::owned, .num_puts_back = 32},
-             Run{.what = "to private memory", .num_bytes = 4 * mib, .output = Memory::owned, .puts = false},
-             Run{.what = "in place", .num_bytes = 4 * mib, .in_place = true, .waits = false, .puts = false},
-             Run{.what = "on shared cores", .num_bytes = 4 * mib, .shares_cores = true, .waits = false, .puts = false},
-             Run{.what = "late", .num_bytes = 4 * mib, .turns_before = 9, .waits = false, .puts = false},
-             Run{.what = "short", .num_bytes = mib / 8 - 8, .waits = false, .puts = false},
-         }) {
-        const Fixture &direct = fixture("all_gather", "direct", 2, 0, run.in_place);
-        World world(2, {.spin = !run.shares_cores, .as_processes = true});
-        std::vector<std::unique_ptr<Buffer>> inputs, outputs;
-        std::vector<std::unique_ptr<Executor>> executors;
-        const std::size_t block = run.num_bytes / sizeof(std::int64_t);
-        const auto transport = [&](int rank) -> ShmTransport & { return world[rank].communicator().transport(); };
-        const auto start = [&](int rank) {
-            const auto &arena = world[rank].arena;
-            const Memory of_input = rank == 1 ? run.inputs : Memory::registered;
-            const Memory of_output = rank == 1 ? run.output : Memory::registered;
-            auto &input = inputs.emplace_back(std::make_unique<Buffer>(arena, of_input, run.num_bytes));
-            auto &output = outputs.emplace_back(std::make_unique<Buffer>(arena, of_output, 2 * run.num_bytes));
-            std::byte *const own = output->data() + static_cast<std::size_t>(rank) * run.num_bytes;
-            auto *const values = reinterpret_cast<std::int64_t *>(run.in_place ? own : input->data());
-            std::iota(values, values + block, rank * 1'000'000'007LL);
-            executors
-                .emplace_back(
-                    std::make_unique<Executor>(*direct.plans[static_cast<std::size_t>(rank)], transport(rank)))
-                ->start({.dtype = Dtype::int64,
-                         .block = block,
-                         .input = run.in_place ? own : input->data(),
-                         .output = output->data(),
-                         .tag = 1});
-        };
-        const auto num_puts = [&](int rank) {
-            const Endpoint::Line *const ring = transport(rank).endpoint(rank).ring(Lane::collectives, 1 - rank);
-            const auto is_put = [](const Endpoint::Line &line) { return line.tier == Endpoint::Tier::put; };
-            return static_cast<std::size_t>(std::count_if(ring, ring + transport(rank).posted(1 - rank), is_put));
-        };
-        start(0);
-        for (int turn = 0; turn < run.turns_before; ++turn) CHECK(!executors[0]->advance(), run.what);
-        CHECK((transport(0).posted(1) == 0) == run.waits, run.what, transport(0).posted(1));
-        start(1);
-        executors[0]->advance();
-        CHECK(transport(0).posted(1) > 0, run.what, "it has been told");
-        for (std::array<bool, 2> done{}; !done[0] || !done[1];) {
-            for (std::size_t rank = 0; rank < 2; ++rank) done[rank] = done[rank] || executors[rank]->advance();
-        }
-        CHECK((num_puts(0) > 0) == run.puts, run.what, num_puts(0));
-        CHECK(num_puts(1) == run.num_puts_back, run.what, num_puts(1));
-        std::vector<std::int64_t> expected(2 * block);
-        for (std::size_t rank = 0; rank < 2; ++rank) {
-            const auto begin = expected.begin() + static_cast<std::ptrdiff_t>(rank * block);
-            std::iota(begin, begin + static_cast<std::ptrdiff_t>(block),
-                      static_cast<std::int64_t>(rank) * 1'000'000'007LL);
-        }
-        for (const auto &output : outputs) {
-            CHECK(output->is_intact(), run.what);
-            CHECK(std::memcmp(output->data(), expected.data(), 2 * run.num_bytes) == 0, run.what);
-        }
     }
 }

@@ -185,12 +185,11 @@ class ShmTransport final : public Transport {
         return peer_at(peer).outgoing_released->told.load(std::memory_order_acquire);
     }
     void ring() override;
-    void grant(int peer, std::uint32_t tag, std::span<const Window> windows, bool attached, bool tells) override;
+    void grant(int peer, std::uint32_t tag, std::span<const Window> windows, bool attached) override;
     void revoke() override;
     std::span<const Window> granted(int peer, std::uint32_t tag, std::uint64_t num_posted) override;
     bool put(std::span<const int> peers, std::span<const Target> targets, Bytes bytes, std::uint32_t tag,
              bool past_caches, const Making &make = {}) override;
-    bool may_grant(int peer, std::uint64_t num_posted) const override;
     bool shares_cores() const override { return context_.shares_cores(); }
     bool can_attach(int peer) const override;
     bool pays_to_attach(Bytes bytes, std::size_t least_in_huge_pages, std::size_t least_bytes) override;

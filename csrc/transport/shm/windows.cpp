@@ -7,7 +7,7 @@
 
 namespace hocket {
 
-void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> windows, bool attached, bool tells) {
+void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> windows, bool attached) {
     Peer &to = peer_at(peer);
     const Mapping &arena = *context_.arena().mapping();
     const bool may_attach = attached && can_attach(peer);
@@ -32,10 +32,10 @@ void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> wi
         }
         to.board->entries[num_windows++] = entry;
     }
-    if (num_windows == 0 && !tells) return; // the peer may wait to be told that there is none
+    if (num_windows == 0) return;
     to.board->tag = tag;
     to.board->num_windows = num_windows;
-    to.may_write = num_windows > 0;
+    to.may_write = true;
     to.board->call.store(to.received + 1, std::memory_order_release);
 }
 
@@ -128,10 +128,6 @@ bool ShmTransport::put(std::span<const int> peers, std::span<const Target> targe
         post(peers[i], message);
     }
     return true;
-}
-
-bool ShmTransport::may_grant(int peer, std::uint64_t num_posted) const {
-    return peer_at(peer).its_board->call.load(std::memory_order_acquire) != num_posted + 1;
 }
 
 bool ShmTransport::pays_to_attach(Bytes bytes, std::size_t least_in_huge_pages, std::size_t least_bytes) {
