@@ -118,7 +118,7 @@ class Executor {
 
     struct Task;
     struct Place {
-        Target begin;
+        std::byte *begin = nullptr;
         const Task *after = nullptr; // has to have folded what was lent from there
     };
 
@@ -152,7 +152,6 @@ class Executor {
     bool ready(Task &task);
     bool outgrows_caches(const Task &task, std::size_t num_caches = 1) const;
     bool is_large() const;
-    bool pays_to_share(const std::byte *memory, const Task &task) const;
     bool is_to_be_fetched(const Task &task) const;
     bool is_one_message(const Task &task) const;
     bool is_settled(Task &task, std::size_t piece);
@@ -190,16 +189,15 @@ class Executor {
     void rewind();
     void grant();
     std::optional<Place> find_place(const Task &task, std::size_t index) const;
-    bool find_targets(Task &task, const Task *folding = nullptr);
+    bool find_places(Task &task, const Task *folding = nullptr);
     bool is_halved_early(const Task &task) const;
     bool is_to_share(const Task &task) const;
     bool is_to_put(const Task &task) const;
-    std::size_t share_of(const Task &task) const;
     Published send_some(Task &task, Bytes rest);
     bool is_too_far(const Task &task) const;
     bool is_too_early(const Task &task, std::size_t num_bytes) const;
     Published publish(const Task &task, Bytes rest);
-    Published send_to_targets(Task &task, Bytes rest);
+    Published send_to_places(Task &task, Bytes rest);
 
     const Plan &plan_;
     Transport &transport_;
@@ -215,9 +213,7 @@ class Executor {
     /// Of a chunk that two ranks with cores of their own exchange, and fetch from each other.
     static constexpr std::size_t least_fetched_bytes = std::size_t{2} << 20;
     static constexpr std::size_t least_fetched_in_huge_pages = std::size_t{512} << 10;
-    /// Of one that goes one way in huge pages, of which each end moves one half: it takes the two some time to meet.
-    static constexpr std::size_t least_shared_in_huge_pages = std::size_t{2} << 20;
-    /// Of one in registered memory.
+    /// Of one in registered memory that goes one way, of which each end moves one half.
     static constexpr std::size_t least_shared_registered = std::size_t{768} << 10;
     /// What all ranks have, in so many times what outgrows the caches, up to which ranks with a core each had better
     /// fetch what they exchange.
@@ -246,7 +242,7 @@ class Executor {
     std::vector<std::byte> scratch_;
     std::vector<std::size_t> input_starts_, output_starts_; // uneven: elements before each block
     std::vector<const std::byte *> operands_;               // of the fold at hand
-    std::vector<Target> targets_;                           // of the put at hand
+    std::vector<std::byte *> places_;                       // of the put at hand
     std::vector<Window> windows_;                           // to be granted
     bool has_granted_ = false;
     Recorder *recorder_ = nullptr; // of moves,

@@ -20,13 +20,12 @@ void Executor::grant() {
         for (std::size_t index : cursor.grantable) {
             const Task &task = tasks_[index];
             if (task.num_bytes < least_put_bytes) continue;
-            const bool is_private = !transport_.could_lend(Bytes(task.destination, task.num_bytes));
-            if (is_private && !(cursor.is_shared && pays_to_share(task.destination, task))) continue;
+            if (!transport_.could_lend(Bytes(task.destination, task.num_bytes))) continue;
             const Instruction &instruction = *task.instruction;
             Window &window = windows_.emplace_back();
             window.step = instruction.step;
             window.order = instruction.sources[0].index;
-            window.target.place = task.destination;
+            window.place = task.destination;
             window.num_bytes = task.num_bytes;
             if (instruction.after < 0) continue;
             const Instruction &after = plan_.instructions()[static_cast<std::size_t>(instruction.after)];
@@ -34,7 +33,7 @@ void Executor::grant() {
             window.after_order = after.destinations[0].index;
         }
         if (windows_.empty()) continue;
-        transport_.grant(cursor.peer, launch_.tag, windows_, cursor.is_shared);
+        transport_.grant(cursor.peer, launch_.tag, windows_);
         has_granted_ = true;
     }
 }
@@ -49,7 +48,7 @@ std::optional<Executor::Place> Executor::find_place(const Task &task, std::size_
     const auto windows = transport_.granted(cursor.peer, launch_.tag, cursor.num_posted);
     const auto window = std::ranges::find_if(windows, is_meant);
     if (window == windows.end()) return std::nullopt;
-    if (window->after_step < 0) return Place{window->target, nullptr};
+    if (window->after_step < 0) return Place{window->place, nullptr};
     const auto receive = std::ranges::find(receives_, cursor.peer, &Cursor::peer);
     if (receive == receives_.end()) return std::nullopt;
     const auto is_after = [&](const Cursor::Entry &entry) {
@@ -58,35 +57,25 @@ std::optional<Executor::Place> Executor::find_place(const Task &task, std::size_
     };
     const auto entry = std::ranges::find_if(receive->entries, is_after);
     if (entry == receive->entries.end()) return std::nullopt;
-    return Place{window->target, &tasks_[entry->task]};
+    return Place{window->place, &tasks_[entry->task]};
 }
 
-/// Whether all peers let this rank write what is left of the piece at hand, and then where, in targets_. `folding`: may
+/// Whether all peers let this rank write what is left of the piece at hand, and then where, in places_. `folding`: may
 /// be folding this piece just now, element by element before it is written.
-bool Executor::find_targets(Task &task, const Task *folding) {
+bool Executor::find_places(Task &task, const Task *folding) {
     if (task.num_bytes < least_put_bytes || at_header(task) || is_too_far(task)) return false;
-    const bool is_shared = sends_[task.cursors[0]].is_shared;
-    const bool is_worth_it = task.instruction->is_fresh || is_to_share(task);
-    if (!is_worth_it && !(is_shared && pays_to_share(task.sources[0], task))) return false;
+    if (!task.instruction->is_fresh && !is_to_share(task)) return false;
     for (std::size_t i = task.places.size(); i < task.peers.size(); ++i) {
         const auto place = find_place(task, i);
         if (!place) return false;
         task.places.push_back(*place);
     }
-    targets_.clear();
+    places_.clear();
     for (const Place &place : task.places) {
         if (place.after != nullptr && place.after != folding && place.after->done <= task.done) return false;
-        if (place.begin.attached && task.peers.size() > 1) return false; // rather copied once for all
-        if (place.begin.attached && !pays_to_share(task.sources[0], task)) return false;
-        targets_.push_back({place.begin.place + piece_start(task) + task.within, place.begin.attached});
+        places_.push_back(place.begin + piece_start(task) + task.within);
     }
     return true;
-}
-
-/// What each of the two ends moves at a time of a message between processes.
-std::size_t Executor::share_of(const Task &task) const {
-    const std::size_t most = is_one_message(task) ? attached_bytes : piece_bytes;
-    return std::min(round_up((task.num_bytes + 1) / 2, cache_line), most);
 }
 
 /// Whether two ranks that each have a core, and nothing to do but this chunk of registered memory, had better copy
@@ -104,9 +93,6 @@ bool Executor::is_to_share(const Task &task) const {
 
 /// Whether this rank, rather than the reader, moves what is left of the piece at hand, where it may.
 bool Executor::is_to_put(const Task &task) const {
-    // Between two processes each moves one half, at the same time.
-    if (targets_[0].attached)
-        return task.instruction->staged || (piece_start(task) + task.within) / share_of(task) % 2 == 1;
     // What was just folded is hot here. Else the reader may as well fetch it: of much, each of the two moves
     // one half; of less, a write would have to take lines away from the cache of the reader, which is slower than its
     // reading.
@@ -121,7 +107,7 @@ bool Executor::store_and_send(Task &task, const Fold &what, std::size_t num_byte
     const auto index = static_cast<std::size_t>(task.instruction->onward);
     Task &next = tasks_[index];
     if (next.done != task.done || next.within != task.within || !at_turn(next, index)) return false;
-    if (!find_targets(next, &task) || targets_[0].attached) return false;
+    if (!find_places(next, &task)) return false;
     std::byte *destination = next_destination(task);
     const std::size_t element = size_of(what.dtype);
     // A store fetches what it is to replace, which was just read if all is in place; string moves do not.
@@ -135,7 +121,7 @@ bool Executor::store_and_send(Task &task, const Fold &what, std::size_t num_byte
     };
     const std::uint64_t begin = recorder_ == nullptr ? 0 : ticks();
     const Bytes made(destination, num_bytes);
-    if (!transport_.put(next.peers, targets_, made, launch_.tag, false, make)) return false;
+    if (!transport_.put(next.peers, places_, made, launch_.tag, false, make)) return false;
     next.way = Way::put;
     next.within += num_bytes;
     if (recorder_ != nullptr) record_move(next, index, begin, next.done, num_bytes, next.within == piece_size(next));

@@ -7,21 +7,6 @@
 
 namespace hocket {
 
-/// Whether two ends that have nothing else to copy had better move one half each of a chunk, which this one has in
-/// `memory`, from private memory to private memory. Of one that does not go as a whole many short pieces would. Two
-/// cores are quicker through slots with what outgrows the caches, as one fills them while the other reads: if string
-/// moves are quick (and lines, which they are not on a mesh), or the kernel has to look up small pages.
-bool Executor::pays_to_share(const std::byte *memory, const Task &task) const {
-    const Bytes chunk(memory, task.num_bytes);
-    const bool has_core = !transport_.shares_cores();
-    const bool is_whole = task.peers.empty() || is_one_message(task); // as far as a receiver knows
-    if (has_core && task.num_bytes >= least_bytes_past_caches_ && !transport_.could_lend(chunk)) {
-        return (!has_quick_string_moves() || has_slow_mesh()) && transport_.pays_to_attach(chunk, 0, SIZE_MAX);
-    }
-    return transport_.pays_to_attach(
-        chunk, has_core && is_whole ? least_shared_in_huge_pages : least_bytes_past_caches_, least_bytes_past_caches_);
-}
-
 /// Whether a chunk, or what all ranks have of the call, is too long to be in a cache when it is next read.
 /// `num_caches`: over which the ranks are spread.
 bool Executor::outgrows_caches(const Task &task, std::size_t num_caches) const {
@@ -68,9 +53,7 @@ bool Executor::is_one_message(const Task &task) const {
 Published Executor::send_some(Task &task, Bytes rest) {
     if (is_short_) return transport_.publish(task.peers, rest, launch_.tag, false);
     Published published{.num_bytes = task.num_bytes_ahead, .lent = true, .way = task.way};
-    if (published.num_bytes == 0) {
-        published = find_targets(task) ? send_to_targets(task, rest) : publish(task, rest);
-    }
+    if (published.num_bytes == 0) { published = find_places(task) ? send_to_places(task, rest) : publish(task, rest); }
     const std::size_t num_bytes = std::min(rest.size(), published.num_bytes);
     task.num_bytes_ahead = published.num_bytes - num_bytes;
     published.num_bytes = num_bytes;
@@ -114,30 +97,21 @@ Published Executor::publish(const Task &task, Bytes rest) {
     return {.num_bytes = rest.size(), .lent = true, .way = transport_.could_lend(rest) ? Way::lend : Way::fetch};
 }
 
-/// The same to where its peers let this rank write, as found in targets_, unless they had better read.
-Published Executor::send_to_targets(Task &task, Bytes rest) {
-    const bool attached = targets_[0].attached;
-    if (attached) {
-        const std::size_t most = is_one_message(task) ? num_left(task) : rest.size();
-        rest = Bytes(rest.data(), std::min(most, share_of(task)));
-    }
-    const bool is_shared = attached || (!task.instruction->is_fresh && is_to_share(task));
+/// The same to where its peers let this rank write, as found in places_, unless they had better read.
+Published Executor::send_to_places(Task &task, Bytes rest) {
+    const bool is_shared = !task.instruction->is_fresh && is_to_share(task);
     if (is_to_put(task)) {
         const bool past_caches =
             !task.instruction->is_fresh && task.num_bytes >= least_put_past_caches * least_bytes_past_caches_;
-        if (!transport_.put(task.peers, targets_, rest, launch_.tag, past_caches)) return {};
+        if (!transport_.put(task.peers, places_, rest, launch_.tag, past_caches)) return {};
         return {.num_bytes = rest.size(), .way = is_shared ? Way::halve : Way::put};
     }
-    if (!attached) {
-        // Its reader takes this piece while this rank copies the next, in whatever cache it lies.
-        Published published = is_halved_early(task) && !task.instruction->staged
-                                  ? transport_.publish(task.peers, rest, launch_.tag, true)
-                                  : publish(task, rest);
-        if (is_shared && published.lent) published.way = Way::halve;
-        return published;
-    }
-    if (!transport_.lend(task.peers, rest, launch_.tag)) return {};
-    return {.num_bytes = rest.size(), .lent = true, .way = Way::halve};
+    // Its reader takes this piece while this rank copies the next, in whatever cache it lies.
+    Published published = is_halved_early(task) && !task.instruction->staged
+                              ? transport_.publish(task.peers, rest, launch_.tag, true)
+                              : publish(task, rest);
+    if (is_shared && published.lent) published.way = Way::halve;
+    return published;
 }
 
 bool Executor::try_send(Task &task, std::size_t index) {

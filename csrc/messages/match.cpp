@@ -119,7 +119,7 @@ void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const 
     }
     std::uint64_t offer = 0;
     const std::span<std::byte> memory(receive->data, receive->num_bytes);
-    if (pays_to_offer(memory)) offer = transport_.offer(source, memory);
+    if (pays_to_offer(memory)) offer = transport_.offer(source, memory, false);
     receive->offered = offer != 0;
     const bool is_empty = header.num_bytes == 0;
     to(source).clearances.push_back({header.number, offer, is_empty ? receive : nullptr});
@@ -300,12 +300,8 @@ void Matcher::take_frame(int peer, const Header &header) {
         Exchange &send = *found->second;
         if (header.tag != 0) {
             send.target = transport_.offered(peer, header.tag, send.num_bytes);
-            if (!send.target) refuse(peer, "an offer outside of its memory");
-            const std::size_t most_staged = send.target->attached ? most_cached_bytes : least_uncached_bytes - 1;
-            const bool is_staged = send.num_bytes <= most_staged && transport_.shares_no_cache();
-            if (is_staged || (send.target->attached && !pays_to_attach(Bytes(send.data, send.num_bytes)))) {
-                send.target.reset();
-            }
+            if (!send.target || send.target->attached) refuse(peer, "an offer outside of its memory");
+            if (send.num_bytes < least_uncached_bytes && transport_.shares_no_cache()) send.target.reset();
         }
         if (send.offered) transport_.take_back(peer, send.data);
         if (send.offered || send.num_bytes == 0) finish(send);

@@ -85,21 +85,18 @@ class Matcher {
     static constexpr std::size_t least_fetched_registered = std::size_t{64} << 10;
     /// Above this both ends move halves, which write past the caches: with four ranks that is quicker.
     static constexpr std::size_t most_fetched_registered = std::size_t{24} << 20;
-    /// Where each rank has a core, both ends move pieces of it straight from memory to memory, if they share a cache:
-    /// else a put would take lines from the receiver's, which may be much slower than what that reads. Of a shorter one
-    /// more is lost by looking pages up, or by waiting for each other, than by a copy through slots.
-    static constexpr std::size_t least_offered_bytes = std::size_t{2} << 20;
-    /// In huge pages: where the kernel's string moves are quick, and else.
-    static constexpr std::size_t least_offered_in_huge_pages = std::size_t{512} << 10;
-    static constexpr std::size_t least_offered_without_quick_moves = std::size_t{1} << 20;
+    /// Where each rank has a core, a message in private memory is fetched from here on; in huge pages sooner, by
+    /// whether the kernel's string moves are quick. Of a shorter one more is lost by looking pages up than by a copy.
+    static constexpr std::size_t least_attached_bytes = std::size_t{2} << 20;
+    static constexpr std::size_t least_attached_in_huge_pages = std::size_t{512} << 10;
+    static constexpr std::size_t least_attached_without_quick_moves = std::size_t{1} << 20;
+    /// And of one in registered memory both ends move pieces straight from memory to memory, if they share a cache:
+    /// else a put would take lines from the receiver's, which may be much slower than what that reads.
     static constexpr std::size_t least_offered_registered = eager_bytes + 1; // longer than what goes unasked
     /// From here on a message stays in no cache, and is written past them (a registered one that each of two cores
     /// copies a half of, from the next); and both ends move what is not fetched in any mode.
     static constexpr std::size_t least_uncached_bytes = std::size_t{8} << 20;
     static constexpr std::size_t least_uncached_halved = std::size_t{16} << 20;
-    /// Up to here it is in caches after all where cores share none, as each has one half of what is sent and received
-    /// in its own: there private memory is not written by the sender.
-    static constexpr std::size_t most_cached_bytes = std::size_t{16} << 20;
 
     /// The transport must outlive this. A peer's word is trusted in nothing: what it cannot mean is a Failure.
     Matcher(Transport &transport, int rank, int num_ranks);
@@ -204,7 +201,7 @@ class Matcher {
         std::array<std::byte, sizeof(Header) + joined_bytes> frame;
         Bytes head; // what is left of that
         Bytes payload;
-        std::optional<Target> target;  // where the payload may be put,
+        std::byte *place = nullptr;    // where the payload may be put,
         bool puts = false;             // and whether it is
         std::size_t payload_bytes = 0; // of the frame in all
         bool active = false;
@@ -255,7 +252,6 @@ class Matcher {
     bool has_to_send(int peer) const;
     void send_to(int peer);
     bool pays_to_offer(Bytes memory);
-    bool pays_to_attach(Bytes message);
     bool is_to_be_fetched(Bytes message);
     bool offer(int peer, Exchange &send);
     bool begin_frame(int peer);

@@ -82,29 +82,24 @@ void Matcher::send_to(int peer) {
     }
 }
 
-/// Whether the receiver had better let the sender write some of an announced message. Memory that needs no system calls
-/// for that is worth it sooner.
+/// Whether the receiver had better let the sender write some of an announced message, into memory that needs no system
+/// call for that.
 bool Matcher::pays_to_offer(Bytes memory) {
-    if (transport_.shares_cores() || !transport_.could_lend(memory)) return pays_to_attach(memory);
+    if (!transport_.could_lend(memory)) return false;
+    if (transport_.shares_cores()) return memory.size() >= least_uncached_bytes;
     return memory.size() >= least_offered_registered && !transport_.is_held_by_cores(2 * memory.size());
 }
 
-/// Whether the two ends had better attach to each other for an announced message, of which this one's side is given.
-bool Matcher::pays_to_attach(Bytes message) {
-    if (transport_.shares_cores()) {
-        return transport_.pays_to_attach(message, least_uncached_bytes, least_uncached_bytes);
-    }
-    const std::size_t in_huge_pages =
-        has_quick_string_moves() ? least_offered_in_huge_pages : least_offered_without_quick_moves;
-    return transport_.pays_to_attach(message, in_huge_pages, least_offered_bytes);
-}
-
-/// Whether the receiver had better copy a message alone, from where it lies: then the cores that the two share with
-/// other ranks have one copy to make instead of two.
+/// Whether the receiver had better copy a message alone, from where it lies. Of private memory that is one copy by the
+/// system instead of two. Where cores are shared with other ranks, it leaves them one to make, of any memory.
 bool Matcher::is_to_be_fetched(Bytes message) {
-    if (message.size() < least_fetched_registered || !transport_.shares_cores()) return false;
-    if (transport_.copies_faster(message.size(), SIZE_MAX)) return false;
     const bool is_registered = transport_.could_lend(message);
+    if (!transport_.shares_cores()) {
+        const std::size_t in_huge_pages =
+            has_quick_string_moves() ? least_attached_in_huge_pages : least_attached_without_quick_moves;
+        return !is_registered && transport_.pays_to_attach(message, in_huge_pages, least_attached_bytes);
+    }
+    if (message.size() < least_fetched_registered || transport_.copies_faster(message.size(), SIZE_MAX)) return false;
     if (is_registered && message.size() > most_fetched_registered) return false;
     const std::size_t least = is_registered ? least_fetched_registered : least_fetched_bytes;
     return transport_.pays_to_attach(message, least_fetched_in_huge_pages, least);
@@ -113,7 +108,7 @@ bool Matcher::is_to_be_fetched(Bytes message) {
 /// Tells the receiver of the place of such a message before it announces it: so each end waits for the other once only.
 bool Matcher::offer(int peer, Exchange &send) {
     if (send.offered || !is_to_be_fetched(Bytes(send.data, send.num_bytes))) return false;
-    const std::uint64_t word = transport_.offer(peer, {send.data, send.num_bytes});
+    const std::uint64_t word = transport_.offer(peer, {send.data, send.num_bytes}, true);
     send.offered = word != 0;
     if (send.offered) put_frame(peer, {.kind = Kind::offer, .tag = word}, {}, {});
     return send.offered;
@@ -130,16 +125,11 @@ bool Matcher::begin_frame(int peer) {
         const std::shared_ptr<Exchange> exchange = std::move(out.cleared.front());
         out.cleared.pop_front();
         out.turn_of_data = false;
-        // Of private memory no more calls of the system than one for each end, if one can copy so much.
-        const std::size_t half = round_up((exchange->num_bytes + 1) / 2, cache_line);
-        const bool attached = exchange->target && exchange->target->attached;
-        const std::size_t piece = attached ? std::min(half, attached_bytes) : piece_bytes;
-        const std::size_t size = std::min(piece, exchange->num_bytes - exchange->moved);
+        const std::size_t size = std::min(piece_bytes, exchange->num_bytes - exchange->moved);
         put_frame(peer, {.kind = Kind::data, .number = exchange->number, .num_bytes = size}, exchange,
                   Bytes(exchange->data + exchange->moved, size));
-        out.target = exchange->target;
-        if (out.target) out.target->place += exchange->moved;
-        out.puts = exchange->moved / piece % 2 == 1; // each side moves every second piece
+        out.place = exchange->target ? exchange->target->place + exchange->moved : nullptr;
+        out.puts = exchange->moved / piece_bytes % 2 == 1; // each side moves every second piece
     } else if (!out.posted.empty() && offer(peer, *out.posted.front())) {
         return true;
     } else if (!out.posted.empty()) {
@@ -174,7 +164,7 @@ void Matcher::put_frame(int peer, const Header &header, std::shared_ptr<Exchange
     const auto *const first = reinterpret_cast<const std::byte *>(&header);
     auto end = std::copy_n(first, sizeof header, out.frame.begin());
     out.payload = payload;
-    out.target.reset();
+    out.place = nullptr;
     out.payload_bytes = payload.size();
     if (payload.size() <= joined_bytes) {
         end = std::ranges::copy(payload, end).out;
@@ -187,7 +177,8 @@ void Matcher::put_frame(int peer, const Header &header, std::shared_ptr<Exchange
 bool Matcher::push_frame(int peer) {
     Outgoing &out = to(peer);
     const std::span<const int> peers(&peer, 1);
-    const bool goes_ahead = out.payload.empty() || out.target || out.head.size() > transport_.max_head_bytes();
+    const bool goes_ahead =
+        out.payload.empty() || out.place != nullptr || out.head.size() > transport_.max_head_bytes();
     while (goes_ahead && !out.head.empty()) {
         const Published published = transport_.publish(peers, out.head, tag_of_lane, false);
         if (published.num_bytes == 0) return false;
@@ -213,13 +204,9 @@ bool Matcher::is_too_early(int peer) {
 bool Matcher::push_payload(int peer) {
     Outgoing &out = to(peer);
     const std::span<const int> peers(&peer, 1);
-    if (out.target && out.puts) {
-        const bool past_caches = outgrows_caches(out.exchange->num_bytes, !out.target->attached);
-        if (!transport_.put(peers, {&*out.target, 1}, out.payload, tag_of_lane, past_caches)) return false;
-        out.payload = {};
-    } else if (out.target && out.target->attached) {
-        if (!transport_.lend(peers, out.payload, tag_of_lane)) return false;
-        out.exchange->ticket = transport_.posted(peer);
+    if (out.place != nullptr && out.puts) {
+        const bool past_caches = outgrows_caches(out.exchange->num_bytes, true);
+        if (!transport_.put(peers, {&out.place, 1}, out.payload, tag_of_lane, past_caches)) return false;
         out.payload = {};
     } else {
         const std::size_t of_all = out.exchange->num_bytes;

@@ -34,10 +34,10 @@ struct Published {
     Way way = Way::stage;
 };
 
-/// Memory of a peer, where it can be written.
+/// Memory of a peer.
 struct Target {
     std::byte *place = nullptr;
-    bool attached = false; // `place` is the peer's address, for put() only
+    bool attached = false; // `place` is the peer's address, for fetch() only
 };
 
 /// A place where a peer may write what it would else send: the chunk of message `order` of step `step`.
@@ -46,7 +46,7 @@ struct Window {
     /// The message that has to be folded by the peer before, piece by piece, as it may be lent from this very place.
     /// -1: there is none.
     std::int32_t after_step = -1, after_order = 0;
-    Target target;
+    std::byte *place = nullptr;
     std::uint64_t num_bytes = 0;
 };
 
@@ -142,9 +142,9 @@ class Transport {
     // Puts: only a hint, which a transport may leave without effect. Whoever grants has released all messages of
     // earlier calls, and by their number the two know which call is meant.
 
-    /// Lets `peer` write into these places of this rank, in the call that `tag` stands for, until revoke(). Private
-    /// ones `attached` only: then both sides may be to move a part of each message.
-    virtual void grant(int, std::uint32_t, std::span<const Window>, bool /*attached*/) {}
+    /// Lets `peer` write into these places of this rank, if it can reach them, in the call that `tag` stands for, until
+    /// revoke().
+    virtual void grant(int, std::uint32_t, std::span<const Window>) {}
     /// All messages of the call have come: nobody writes any more where it was let.
     virtual void revoke() {}
     /// What `peer` has granted for this call, before which `num_posted` messages were posted to it; valid until its
@@ -156,7 +156,7 @@ class Transport {
     /// show the place itself. `past_caches`: nobody reads them soon. Where they have still to be made, that is done
     /// part by part, each of which is written while it is hot. False: no credit now, or it was withdrawn; nothing was
     /// made.
-    virtual bool put(std::span<const int> /*peers*/, std::span<const Target>, Bytes, std::uint32_t /*tag*/,
+    virtual bool put(std::span<const int> /*peers*/, std::span<std::byte *const>, Bytes, std::uint32_t /*tag*/,
                      bool /*past_caches*/, const Making & /*make*/ = {}) {
         return false;
     }
@@ -177,8 +177,9 @@ class Transport {
 
     // The same for one message, whose ends tell each other of it.
 
-    /// What `peer` needs to know to write into `memory`, or to read it, until take_back(); 0: it may not.
-    virtual std::uint64_t offer(int /*peer*/, std::span<std::byte> /*memory*/) { return 0; }
+    /// What `peer` needs to know to write into `memory`, or to read it, until take_back(); 0: it may not. With
+    /// `may_attach` it may be private, and can only be read.
+    virtual std::uint64_t offer(int /*peer*/, std::span<std::byte> /*memory*/, bool /*may_attach*/) { return 0; }
     virtual void take_back(int /*peer*/, const std::byte * /*memory*/) {}
     /// What `peer` has offered by this word; nothing where that cannot be.
     virtual std::optional<Target> offered(int /*peer*/, std::uint64_t /*word*/, std::uint64_t /*num_bytes*/) {

@@ -1,4 +1,4 @@
-// Attached chunks: data that goes one way between two processes is moved by both, one half each; the rest is fetched.
+// Attached chunks: private memory that its reader copies by the system, and that nobody else writes.
 
 #include "check.h"
 #include "executor/executor.h"
@@ -23,28 +23,21 @@ namespace {
 constexpr std::uint32_t tag = 7;
 constexpr std::size_t num_bytes = std::size_t{64} << 10;
 
-/// Two ranks in one thread that believe that they are processes; rank 0 grants private memory to rank 1.
+/// Two ranks in one thread that believe that they are processes; rank 1 lends private memory to rank 0.
 struct Pair {
     explicit Pair(bool may_attach = true, bool spin = false)
         : world(2, {.spin = spin, .as_processes = true, .may_attach = may_attach}) {
-        window.target.place = memory.data();
+        window.place = memory.data();
         window.num_bytes = num_bytes;
         std::fill_n(data.data(), num_bytes, std::byte{3});
     }
 
     ShmTransport &reader() { return world[0].communicator().transport(); }
     ShmTransport &writer() { return world[1].communicator().transport(); }
-    void grant(bool attached = true) { reader().grant(1, tag, std::span(&window, 1), attached); }
-    std::span<const Window> granted() { return writer().granted(0, tag, 0); }
-    bool put(Target target) {
-        const int peer = 0;
-        return writer().put(std::span(&peer, 1), std::span(&target, 1), data.bytes(), tag, false);
-    }
     bool lend(Bytes bytes) {
         const int peer = 0;
         return writer().lend(std::span(&peer, 1), bytes, tag);
     }
-    Endpoint::Line &line() { return writer().endpoint(1).ring(Lane::collectives, 0)[0]; }
 
     World world;
     Buffer memory{world[0].arena, Memory::owned, num_bytes}, data{world[1].arena, Memory::owned, num_bytes};
@@ -100,36 +93,8 @@ Endpoint::Tier tier_of(const std::string &collective, bool spin, std::size_t cou
 
 } // namespace
 
-TEST(attached_puts_show_the_reader_its_own_private_memory) {
-    Pair pair;
-    pair.grant();
-    CHECK(pair.granted().size() == 1 && pair.granted()[0].target.attached && pair.reader().may_be_used_by(1));
-    CHECK(pair.put(pair.granted()[0].target));
-    const View view = pair.reader().view(1);
-    CHECK(view.bytes.data() == pair.memory.data() && view.bytes.size() == num_bytes && !view.attached);
-    CHECK(std::ranges::all_of(view.bytes, [](std::byte byte) { return byte == std::byte{3}; }));
-    pair.reader().release(1, num_bytes);
-    pair.reader().revoke();
-    CHECK(!pair.reader().may_be_used_by(1) && pair.memory.is_intact());
-}
-
-TEST(attached_puts_write_what_is_made_part_by_part) {
-    Pair pair;
-    pair.grant();
-    const Target target = pair.granted()[0].target;
-    const int peer = 0;
-    std::size_t num_parts = 0;
-    const auto make = [&](std::size_t begin, std::size_t part_bytes, const std::byte *also) {
-        CHECK(also == nullptr, "out of reach");
-        std::fill_n(pair.data.data() + begin, part_bytes, static_cast<std::byte>(++num_parts));
-    };
-    CHECK(pair.writer().put(std::span(&peer, 1), std::span(&target, 1), pair.data.bytes(), tag, false, make));
-    CHECK(num_parts > 1 && std::ranges::equal(pair.memory.bytes(), pair.data.bytes()) && pair.memory.is_intact());
-}
-
 TEST(attached_loans_are_copied_by_the_reader) {
     Pair pair;
-    pair.grant();
     CHECK(pair.lend(pair.data.bytes()));
     const View view = pair.reader().view(1);
     CHECK(view.attached && view.bytes.size() == num_bytes && view.tag == tag);
@@ -146,36 +111,17 @@ TEST(attached_loans_are_copied_by_the_reader) {
 TEST(registered_memory_that_is_lent_is_read_without_attaching) {
     Pair pair;
     const Buffer registered(pair.world[1].arena, Memory::registered, num_bytes);
-    pair.grant();
     CHECK(pair.lend(registered.bytes()) && !pair.reader().view(1).attached);
-}
-
-TEST(private_memory_is_granted_only_where_both_attach) {
-    Pair refused(false);
-    refused.grant();
-    CHECK(refused.granted().empty() && !refused.reader().may_be_used_by(1));
-    Pair pair;
-    pair.grant(false); // data go both ways
-    CHECK(pair.granted().empty() && !pair.reader().may_be_used_by(1));
 }
 
 TEST(what_begins_the_arena_is_not_offered) {
     Pair pair;
     std::byte *const begin = pair.world[0].arena->mapping()->base();
-    CHECK(pair.reader().offer(1, {begin, 1}) == 0 && !pair.reader().may_be_used_by(1), "0 says that nothing is");
-    CHECK(pair.reader().offer(1, {begin + 1, 1}) == 1 && pair.reader().may_be_used_by(1));
+    CHECK(pair.reader().offer(1, {begin, 1}, false) == 0 && !pair.reader().may_be_used_by(1), "0 says that nothing is");
+    CHECK(pair.reader().offer(1, {begin + 1, 1}, false) == 1 && pair.reader().may_be_used_by(1));
     pair.reader().take_back(1, begin + 1);
     pair.reader().take_back(1, begin); // which was not offered
     CHECK(!pair.reader().may_be_used_by(1));
-}
-
-TEST(attached_puts_end_when_a_window_is_withdrawn) {
-    Pair pair;
-    pair.grant();
-    const Target target = pair.granted()[0].target;
-    pair.reader().withdraw();
-    CHECK(!pair.put(target) && pair.memory.data()[0] == std::byte{} && pair.reader().view(1).bytes.empty());
-    CHECK(pair.reader().may_be_used_by(1), "a put that had begun may go on");
 }
 
 TEST(attached_messages_are_believed_only_where_they_can_be_had) {
@@ -186,18 +132,15 @@ TEST(attached_messages_are_believed_only_where_they_can_be_had) {
             CHECK(is_refused(stranger.reader()) == !may_attach, "it reads in the memory of its sender alone");
         }
     }
-    for (const int distance : {-1, 1, 1 << 20}) {
-        Pair pair;
-        pair.grant();
-        CHECK(pair.put(pair.granted()[0].target) && !is_refused(pair.reader()));
-        pair.line().elsewhere.address += distance;
-        CHECK(is_refused(pair.reader()), "outside of the window by", distance);
-    }
+}
+
+/// Another process may have got the number of one that has died.
+TEST(private_memory_is_never_let_to_be_written) {
     Pair pair;
-    pair.grant();
-    CHECK(pair.put(pair.granted()[0].target));
-    pair.line().num_bytes = num_bytes + 1;
-    CHECK(is_refused(pair.reader()), "longer than the window");
+    pair.reader().grant(1, tag, std::span(&pair.window, 1));
+    CHECK(pair.writer().granted(0, tag, 0).empty() && !pair.reader().may_be_used_by(1));
+    const std::span memory(pair.memory.data(), num_bytes);
+    CHECK(pair.reader().offer(1, memory, false) == 0 && pair.reader().offer(1, memory, true) != 0);
 }
 
 TEST(attaching_says_what_the_kernel_refuses) {
@@ -212,63 +155,14 @@ TEST(attaching_says_what_the_kernel_refuses) {
         static_cast<std::byte *>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     munmap(pages + page, page);
     std::vector<std::byte> data(2 * page);
-    CHECK(failure_of([&] { write_attached(getpid(), pages, data); }).has_value());
+    CHECK(failure_of([&] { read_attached(getpid(), pages, data); }).has_value());
     munmap(pages, page);
     if (thread_sanitizer) return;
     const pid_t child = fork();
     if (child == 0) _exit(0);
     waitpid(child, nullptr, 0);
-    CHECK(!read_attached(child, here, here) && !write_attached(child, here, here), "it has ended");
+    CHECK(!read_attached(child, here, here), "it has ended");
     CHECK(!can_attach(child, 0, 0));
-}
-
-// The reader begins first, so that the sender sees its window.
-TEST(each_end_moves_one_half_of_what_goes_one_way) {
-    constexpr std::size_t short_one = 100'003, long_one = 1 << 18; // of int64: whole pieces, and one with an odd rest
-    constexpr std::size_t least = std::size_t{64} << 10;
-    struct Run {
-        std::size_t count, least_bytes_past_caches;
-        bool has_cores, is_shared;
-    };
-    for (const Run &run : {Run{short_one, least, false, true}, Run{short_one, 8 * short_one + 1, false, false},
-                           Run{long_one, 8 * long_one + 1, true, true},
-                           Run{long_one, 8 * long_one, true, !has_quick_string_moves() || has_slow_mesh()},
-                           Run{short_one, 8 * short_one + 1, true, false}}) {
-        const std::size_t num_bytes = run.count * sizeof(std::int64_t), half = round_up(num_bytes / 2, cache_line);
-        const Fixture &broadcast = fixture("broadcast", "direct", 2, 0, true);
-        Pair pair(true, run.has_cores);
-        ShmTransport &root = pair.world[0].communicator().transport();
-        const Buffer given(pair.world[0].arena, Memory::huge, num_bytes),
-            got(pair.world[1].arena, Memory::huge, num_bytes);
-        for (const Buffer *buffer : {&given, &got}) need(Pages::huge, *buffer);
-        const std::span values(reinterpret_cast<std::int64_t *>(given.data()), run.count);
-        std::iota(values.begin(), values.end(), 5);
-        const auto call_on = [&](const Buffer &memory) {
-            return Launch{.dtype = Dtype::int64,
-                          .op = Op::sum,
-                          .block = run.count,
-                          .input = memory.data(),
-                          .output = memory.data(),
-                          .tag = tag};
-        };
-        Executor reader(*broadcast.plans[1], pair.world[1].communicator().transport(), run.least_bytes_past_caches);
-        Executor sender(*broadcast.plans[0], root, run.least_bytes_past_caches);
-        reader.start(call_on(got));
-        sender.start(call_on(given));
-        for (bool sent = false, read = false; !sent || !read;) {
-            if (!sent) sent = sender.advance();
-            if (!read) read = reader.advance();
-        }
-        CHECK(std::ranges::equal(got.bytes(), given.bytes()) && got.is_intact(), run.count);
-        const Endpoint::Line *const ring = root.endpoint(0).ring(Lane::collectives, 1);
-        // If cores share no cache, they write to no private memory.
-        const bool is_shared = run.is_shared && !(run.has_cores && root.shares_no_cache());
-        const auto is_half = [&](const Endpoint::Line &line, Endpoint::Tier tier, std::size_t found) {
-            return line.tier == tier && line.num_bytes == found;
-        };
-        CHECK(is_half(ring[0], Endpoint::Tier::attach, half) == is_shared, run.count, run.has_cores);
-        CHECK(is_half(ring[1], Endpoint::Tier::attached_put, num_bytes - half) == is_shared, run.count, run.has_cores);
-    }
 }
 
 TEST(what_is_only_copied_is_fetched_where_ranks_share_cores) {
@@ -308,7 +202,7 @@ TEST(memory_in_small_pages_is_staged_where_copies_are_quick) {
     CHECK(tier_of("all_to_all", false, 300'001, 2 * in_all + 2, Memory::small) == Endpoint::Tier::arena);
 }
 
-TEST(one_way_collectives_are_shared_among_processes) {
+TEST(one_way_collectives_of_processes_move_private_memory) {
     for (const char *algorithm : {"direct", "binomial"}) {
         const Processes run(2,
                             [algorithm](Rank &rank, Board &) {

@@ -40,7 +40,7 @@ class Hesitant final : public Transport {
     void release(int, std::size_t) override {}
 
     std::span<const Window> granted(int, std::uint32_t, std::uint64_t) override { return windows; }
-    bool put(std::span<const int>, std::span<const Target>, Bytes, std::uint32_t, bool, const Making &) override {
+    bool put(std::span<const int>, std::span<std::byte *const>, Bytes, std::uint32_t, bool, const Making &) override {
         has_put = true;
         return false;
     }
@@ -100,8 +100,7 @@ TEST(executor_puts_to_several_whose_caches_are_others_only_past_them) {
         transport.is_far = run.is_far;
         transport.takes = true;
         for (const auto &to : plan.instructions()[0].destinations) {
-            transport.windows.push_back(
-                {.order = to.index, .target = {.place = result.data()}, .num_bytes = num_bytes});
+            transport.windows.push_back({.order = to.index, .place = result.data(), .num_bytes = num_bytes});
         }
         Executor executor(plan, transport, run.least_bytes_past_caches);
         executor.start({.dtype = Dtype::int64,

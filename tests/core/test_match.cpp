@@ -160,7 +160,7 @@ TEST(match_sends_to_oneself) {
 TEST(match_moves_the_longest_from_both_ends) {
     for (Over over : {Over::threads, Over::processes}) {
         Machines machines(3, over);
-        constexpr std::size_t size = Matcher::least_offered_bytes + 100'003;
+        constexpr std::size_t size = Matcher::least_attached_bytes + 100'003;
         std::vector<std::vector<std::byte>> sent, found(4, std::vector<std::byte>(size));
         for (std::size_t i = 0; i < found.size(); ++i) sent.push_back(content(i, size));
         std::vector<std::shared_ptr<Exchange>> receives;

@@ -1,4 +1,4 @@
-// Messages with attached private memory: the receiver fetches them, or each end moves one half.
+// Messages in memory that the other end reaches: the receiver fetches them, or each end moves one half.
 
 #include "check.h"
 #include "kernels/copy.h"
@@ -15,8 +15,9 @@ namespace {
 /// Wants messages instead of offered memory: a rank that puts or lends anyway makes no progress.
 struct Reluctant final : Relay {
     using Relay::Relay;
-    std::uint64_t offer(int, std::span<std::byte>) override { return 1; }
-    std::optional<Target> offered(int, std::uint64_t, std::uint64_t) override { return Target{.attached = true}; }
+    bool could_lend(Bytes) const override { return true; }
+    std::uint64_t offer(int, std::span<std::byte>, bool) override { return 1; }
+    std::optional<Target> offered(int, std::uint64_t, std::uint64_t) override { return Target{}; }
     bool shares_no_cache() const override { return true; }
 };
 
@@ -83,37 +84,33 @@ TEST(match_announces_what_it_offers) {
     CHECK(!static_cast<ShmTransport &>(*machines.transports[0]).may_be_used_by(1));
 }
 
-/// If each end has a core, and both have private memory in huge pages: the receiver lets the sender write.
-TEST(match_moves_one_half_at_each_end) {
+/// If each end has a core: private memory in huge pages is copied by the receiver, to whatever memory.
+TEST(match_fetches_private_memory) {
     const std::size_t least =
-        has_quick_string_moves() ? Matcher::least_offered_in_huge_pages : Matcher::least_offered_without_quick_moves;
+        has_quick_string_moves() ? Matcher::least_attached_in_huge_pages : Matcher::least_attached_without_quick_moves;
     for (const Memory from : {Memory::huge, Memory::small}) {
-        for (const std::size_t size : {least - 1, least, 2 * attached_bytes - 1}) {
-            Machines machines(2, Over::apart);
-            const Buffer given((*machines.world)[0].arena, from, size),
-                got((*machines.world)[1].arena, Memory::huge, size);
-            need(Pages::huge, got);
-            need(from == Memory::huge ? Pages::huge : Pages::small, given);
-            std::ranges::copy(content(size, size), given.data());
-            const auto received = machines.post(1, {.peer = 0, .tag = 5, .data = got.data(), .num_bytes = size});
-            const auto sent =
-                machines.post(0, {.sends = true, .peer = 1, .tag = 5, .data = given.data(), .num_bytes = size});
-            machines.settle();
-            CHECK(received->done && sent->done && std::ranges::equal(got.bytes(), given.bytes()) && got.is_intact());
-            const auto &transport = static_cast<ShmTransport &>(*machines.transports[0]);
-            const std::span lines(transport.endpoint(0).ring(Lane::messages, 1), transport.posted(1));
-            const auto count = [lines](Endpoint::Tier tier) {
-                return std::ranges::count(lines, tier, &Endpoint::Line::tier);
-            };
-            const bool attaches = from == Memory::huge && size >= least;
-            CHECK(count(Endpoint::Tier::attach) == attaches && count(Endpoint::Tier::attached_put) == attaches, size);
-            CHECK(!transport.may_be_used_by(1));
+        for (const Memory to : {Memory::huge, Memory::owned}) {
+            for (const std::size_t size : {least - 1, least, 2 * attached_bytes - 1}) {
+                Machines machines(2, Over::apart);
+                const Buffer given((*machines.world)[0].arena, from, size), got((*machines.world)[1].arena, to, size);
+                need(from == Memory::huge ? Pages::huge : Pages::small, given);
+                std::ranges::copy(content(size, size), given.data());
+                const auto received = machines.post(1, {.peer = 0, .tag = 5, .data = got.data(), .num_bytes = size});
+                const auto sent =
+                    machines.post(0, {.sends = true, .peer = 1, .tag = 5, .data = given.data(), .num_bytes = size});
+                machines.settle();
+                CHECK(received->done && sent->done && std::ranges::equal(got.bytes(), given.bytes()));
+                const auto &transport = static_cast<ShmTransport &>(*machines.transports[0]);
+                const bool is_fetched = from == Memory::huge && size >= least;
+                CHECK((transport.posted(1) == 2) == is_fetched, "an offer, and an announcement", size);
+                CHECK(!transport.may_be_used_by(1) && got.is_intact());
+            }
         }
     }
 }
 
-/// The receiver lets the sender write a part of announced registered memory, whatever memory the sender has. From
-/// registered to private memory, attaching begins at the same size as before.
+/// The receiver lets the sender write a part of announced registered memory, whatever memory the sender has; but
+/// no private memory.
 TEST(match_lets_the_sender_write_registered_memory) {
     struct Case {
         Memory from, to;
@@ -129,7 +126,7 @@ TEST(match_lets_the_sender_write_registered_memory) {
           Case{Memory::owned, Memory::registered, least, true},
           Case{Memory::registered, Memory::registered, least - 1, false},
           Case{Memory::owned, Memory::owned, least, false},
-          Case{Memory::registered, Memory::huge, Matcher::least_offered_in_huge_pages, false}}) {
+          Case{Memory::registered, Memory::huge, Matcher::least_attached_bytes, false}}) {
         Machines machines(2, Over::apart);
         const Buffer given((*machines.world)[0].arena, from, size), got((*machines.world)[1].arena, to, size);
         if (to == Memory::huge) need(Pages::huge, got);
@@ -142,10 +139,7 @@ TEST(match_lets_the_sender_write_registered_memory) {
         const auto &transport = static_cast<ShmTransport &>(*machines.transports[0]);
         const std::span lines(transport.endpoint(0).ring(Lane::messages, 1), transport.posted(1));
         const auto is_put_line = [](const Endpoint::Line &line) { return line.tier == Endpoint::Tier::put; };
-        const auto is_attached = [](const Endpoint::Line &line) {
-            return line.tier == Endpoint::Tier::attach || line.tier == Endpoint::Tier::attached_put;
-        };
-        CHECK(std::ranges::any_of(lines, is_put_line) == is_put && std::ranges::none_of(lines, is_attached), size);
+        CHECK(std::ranges::any_of(lines, is_put_line) == is_put, size);
         CHECK(!transport.may_be_used_by(1));
     }
 }
@@ -180,7 +174,7 @@ TEST(match_sends_what_had_better_not_be_written_to_an_offer) {
     Reluctant one(*machines.transports[0]), other(*machines.transports[1]);
     machines.replace(0, one);
     machines.replace(1, other);
-    auto sent = content(1, Matcher::least_offered_bytes);
+    auto sent = content(1, Matcher::least_offered_registered);
     std::vector<std::byte> found(sent.size());
     const auto received = machines.receive(1, 0, 5, found);
     machines.send(0, 1, 5, sent);

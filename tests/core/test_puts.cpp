@@ -21,18 +21,17 @@ constexpr std::size_t num_bytes = 20'000;
 /// Two ranks in one thread; rank 0 grants one window of its own memory to rank 1.
 struct Pair {
     explicit Pair(bool as_processes) : world(2, {.as_processes = as_processes}) {
-        window.target.place = memory.data();
+        window.place = memory.data();
         window.num_bytes = num_bytes;
         std::fill_n(data.data(), num_bytes, std::byte{3});
     }
 
     ShmTransport &reader() { return world[0].communicator().transport(); }
     ShmTransport &writer() { return world[1].communicator().transport(); }
-    void grant() { reader().grant(1, tag, std::span(&window, 1), false); }
+    void grant() { reader().grant(1, tag, std::span(&window, 1)); }
     bool put(std::byte *place) {
         const int peer = 0;
-        const Target target{place};
-        return writer().put(std::span(&peer, 1), std::span(&target, 1), data.bytes(), tag, false);
+        return writer().put(std::span(&peer, 1), std::span(&place, 1), data.bytes(), tag, false);
     }
 
     World world;
@@ -52,7 +51,7 @@ TEST(puts_show_the_reader_its_own_memory) {
         const auto windows = pair.writer().granted(0, tag, 0);
         CHECK(windows.size() == 1 && windows[0].num_bytes == num_bytes && windows[0].after_step == -1);
         CHECK(pair.reader().may_be_used_by(1));
-        CHECK(pair.put(windows[0].target.place));
+        CHECK(pair.put(windows[0].place));
         const View view = pair.reader().view(1);
         CHECK(view.bytes.data() == pair.memory.data() && view.bytes.size() == num_bytes && view.tag == tag);
         CHECK(std::ranges::all_of(view.bytes, [](std::byte byte) { return byte == std::byte{3}; }));
@@ -67,13 +66,13 @@ TEST(puts_are_exact_whether_they_are_watched_or_not) {
     constexpr std::size_t least = 4096; // of the watched messages: one in eight
     Pair pair(true);
     pair.grant();
-    const Target target{pair.writer().granted(0, tag, 0)[0].target};
+    std::byte *const place = pair.writer().granted(0, tag, 0)[0].place;
     const int peer = 0;
     for (std::size_t turn = 0; turn < 40; ++turn) {
         const std::size_t size = least - 1 + turn * 100;
         for (std::size_t i = 0; i < size; ++i) pair.data.data()[i] = static_cast<std::byte>((turn + i) % 251);
         const Bytes bytes(pair.data.data(), size);
-        CHECK(pair.writer().put(std::span(&peer, 1), std::span(&target, 1), bytes, tag, false));
+        CHECK(pair.writer().put(std::span(&peer, 1), std::span(&place, 1), bytes, tag, false));
         CHECK(std::ranges::equal(pair.reader().view(1).bytes, bytes), turn);
         pair.reader().release(1, size);
     }
@@ -83,11 +82,11 @@ TEST(puts_are_exact_whether_they_are_watched_or_not) {
 TEST(puts_write_what_is_made_part_by_part) {
     Pair pair(true);
     pair.grant();
-    const Target target{pair.writer().granted(0, tag, 0)[0].target};
+    std::byte *const place = pair.writer().granted(0, tag, 0)[0].place;
     const int peer = 0;
     std::size_t made = 0;
     const auto make = [&](std::size_t begin, std::size_t part_bytes, std::byte *also) {
-        CHECK(also == target.place + begin, "where the reader is, in the same pass");
+        CHECK(also == place + begin, "where the reader is, in the same pass");
         CHECK(begin == made && part_bytes <= num_bytes - made);
         for (std::size_t i = 0; i < made; ++i) CHECK(pair.memory.data()[i] == std::byte{5}, i, made, "written by now");
         std::fill_n(pair.data.data() + begin, part_bytes, std::byte{5});
@@ -95,7 +94,7 @@ TEST(puts_write_what_is_made_part_by_part) {
         made += part_bytes;
     };
     const auto put = [&] {
-        return pair.writer().put(std::span(&peer, 1), std::span(&target, 1), pair.data.bytes(), tag, false, make);
+        return pair.writer().put(std::span(&peer, 1), std::span(&place, 1), pair.data.bytes(), tag, false, make);
     };
     CHECK(put() && made == num_bytes && pair.memory.is_intact());
     CHECK(std::ranges::equal(pair.reader().view(1).bytes, pair.data.bytes()));
@@ -106,7 +105,7 @@ TEST(puts_write_what_is_made_part_by_part) {
 TEST(puts_end_when_a_window_is_withdrawn) {
     Pair pair(true);
     pair.grant();
-    std::byte *place = pair.writer().granted(0, tag, 0)[0].target.place;
+    std::byte *place = pair.writer().granted(0, tag, 0)[0].place;
     pair.reader().withdraw();
     CHECK(!pair.put(place));
     CHECK(pair.memory.data()[0] == std::byte{} && pair.reader().view(1).bytes.empty());
@@ -116,7 +115,7 @@ TEST(puts_end_when_a_window_is_withdrawn) {
 TEST(puts_need_memory_that_the_peer_can_reach) {
     Pair pair(true);
     Buffer own(pair.world[0].arena, Memory::owned, num_bytes);
-    pair.window.target.place = own.data();
+    pair.window.place = own.data();
     pair.grant();
     CHECK(pair.writer().granted(0, tag, 0).empty() && !pair.reader().may_be_used_by(1));
 }

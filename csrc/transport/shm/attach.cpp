@@ -8,17 +8,6 @@
 #include <sys/uio.h>
 
 namespace hocket {
-namespace {
-
-/// What a system call that copies `num_bytes` has returned.
-bool is_done(ssize_t result, std::size_t num_bytes, const char *call) {
-    if (result == static_cast<ssize_t>(num_bytes)) return true;
-    if (result >= 0) errno = EFAULT; // it came to memory that cannot be reached
-    if (errno == ESRCH) return false;
-    throw Failure::resource(std::string(call) + " (HOCKET_CMA=0 avoids this call)");
-}
-
-} // namespace
 
 void permit_attach() {
     std::ifstream file("/proc/sys/kernel/yama/ptrace_scope");
@@ -37,13 +26,11 @@ bool can_attach(pid_t process, std::uint64_t address, std::uint64_t token) {
 bool read_attached(pid_t process, const std::byte *source, std::span<std::byte> destination) {
     const iovec here{destination.data(), destination.size()};
     const iovec there{const_cast<std::byte *>(source), destination.size()};
-    return is_done(process_vm_readv(process, &here, 1, &there, 1, 0), destination.size(), "process_vm_readv");
-}
-
-bool write_attached(pid_t process, std::byte *destination, Bytes source) {
-    const iovec here{const_cast<std::byte *>(source.data()), source.size()};
-    const iovec there{destination, source.size()};
-    return is_done(process_vm_writev(process, &here, 1, &there, 1, 0), source.size(), "process_vm_writev");
+    const ssize_t result = process_vm_readv(process, &here, 1, &there, 1, 0);
+    if (result == static_cast<ssize_t>(destination.size())) return true;
+    if (result >= 0) errno = EFAULT; // it came to memory that cannot be reached
+    if (errno == ESRCH) return false;
+    throw Failure::resource("process_vm_readv (HOCKET_CMA=0 avoids this call)");
 }
 
 } // namespace hocket

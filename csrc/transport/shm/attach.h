@@ -1,5 +1,5 @@
-// Cross-memory attach: the kernel copies between this process's private memory and that of another one of the same
-// user, where it permits that.
+// Cross-memory attach: the kernel copies private memory of another process of the same user to this one's, where it
+// permits that. Nothing is ever written into another process: of one that has died another may have the number.
 #pragma once
 
 #include "base/types.h"
@@ -14,9 +14,8 @@ void permit_attach();
 /// Whether the memory of `process` can be read, and holds `token` at `address`: else the number may mean another one.
 bool can_attach(pid_t process, std::uint64_t address, std::uint64_t token);
 
-/// Copy all bytes from or to addresses of `process`. False where it has ended, which others will tell of; a Failure
-/// where the kernel refuses.
+/// Copies all bytes from addresses of `process`. False where it has ended, which others will tell of; a Failure where
+/// the kernel refuses.
 bool read_attached(pid_t process, const std::byte *source, std::span<std::byte> destination);
-bool write_attached(pid_t process, std::byte *destination, Bytes source);
 
 } // namespace hocket

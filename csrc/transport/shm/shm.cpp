@@ -316,20 +316,10 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
         start = show_handed(from, {.offset = offset, .is_own = tier == Endpoint::Tier::handed_back});
         break;
     case Endpoint::Tier::attach:
-        if (from.attachable.empty() && !can_attach(peer)) refuse(peer);
+        if (!can_attach(peer)) refuse(peer);
         start = address;
         attached = true;
         break;
-    case Endpoint::Tier::attached_put: {
-        const auto contains = [&](Bytes memory) {
-            const auto ahead =
-                reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(memory.data());
-            return ahead <= memory.size() && num_bytes <= memory.size() - ahead;
-        };
-        if (std::ranges::none_of(from.attachable, contains)) refuse(peer);
-        start = address;
-        break;
-    }
     }
     if (start == nullptr) refuse(peer);
     const std::size_t there =

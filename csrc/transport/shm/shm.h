@@ -50,12 +50,12 @@ class Endpoint {
     static_assert(largest_ring + 1 < ControlPage::history);
 
     /// `kept`: as arena, in a slot that could as well have been handed.
-    enum class Tier : std::uint8_t { in_line, arena, address, put, attach, attached_put, kept, handed, handed_back };
+    enum class Tier : std::uint8_t { in_line, arena, address, put, attach, kept, handed, handed_back };
 
     struct Elsewhere {
         union {
             std::uint64_t offset;     // arena, kept, handed: in the publisher's arena; else in the reader's
-            const std::byte *address; // attach: in the publisher's process; attached_put: in the reader's
+            const std::byte *address; // attach: in the publisher's process
         };
         std::uint64_t released; // messages of the reader, so that it need not fetch the counter
         std::array<std::byte, head_bytes> head;
@@ -185,16 +185,16 @@ class ShmTransport final : public Transport {
         return peer_at(peer).outgoing_released->told.load(std::memory_order_acquire);
     }
     void ring() override;
-    void grant(int peer, std::uint32_t tag, std::span<const Window> windows, bool attached) override;
+    void grant(int peer, std::uint32_t tag, std::span<const Window> windows) override;
     void revoke() override;
     std::span<const Window> granted(int peer, std::uint32_t tag, std::uint64_t num_posted) override;
-    bool put(std::span<const int> peers, std::span<const Target> targets, Bytes bytes, std::uint32_t tag,
+    bool put(std::span<const int> peers, std::span<std::byte *const> places, Bytes bytes, std::uint32_t tag,
              bool past_caches, const Making &make = {}) override;
     bool shares_cores() const override { return context_.shares_cores(); }
     bool can_attach(int peer) const override;
     bool pays_to_attach(Bytes bytes, std::size_t least_in_huge_pages, std::size_t least_bytes) override;
     bool lend(std::span<const int> peers, Bytes bytes, std::uint32_t tag) override;
-    std::uint64_t offer(int peer, std::span<std::byte> memory) override;
+    std::uint64_t offer(int peer, std::span<std::byte> memory, bool may_attach) override;
     void take_back(int peer, const std::byte *memory) override;
     std::optional<Target> offered(int peer, std::uint64_t word, std::uint64_t num_bytes) override;
     bool fetch(int peer, const Target &source, std::span<std::byte> destination) override;
@@ -296,7 +296,7 @@ class ShmTransport final : public Transport {
         pid_t process_id = 0;
         bool may_await = false;           // what was stored since ring()
         bool may_write = false;           // something is granted to it
-        std::vector<Bytes> attachable;    // of that, private memory; and what was offered to it
+        std::vector<Bytes> offered;       // to it
         Endpoint::Board *board = nullptr; // for the peer
         const Endpoint::Board *its_board = nullptr;
         std::vector<Window> windows; // what it grants, for the call of this number, as on the board

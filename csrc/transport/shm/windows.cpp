@@ -7,14 +7,13 @@
 
 namespace hocket {
 
-void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> windows, bool attached) {
+void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> windows) {
     Peer &to = peer_at(peer);
     const Mapping &arena = *context_.arena().mapping();
-    const bool may_attach = attached && can_attach(peer);
     std::uint32_t num_windows = 0;
     for (const Window &window : windows) {
         if (num_windows == Endpoint::Board::max_windows) break;
-        std::byte *place = window.target.place;
+        std::byte *place = window.place;
         Endpoint::Board::Entry entry{.step = window.step,
                                      .order = window.order,
                                      .after_step = window.after_step,
@@ -26,9 +25,7 @@ void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> wi
             entry.tier = Endpoint::Tier::arena;
             entry.place = static_cast<std::uint64_t>(place - arena.base());
         } else if (!to.shares_process) {
-            if (!may_attach) continue;
-            entry.tier = Endpoint::Tier::attach;
-            to.attachable.emplace_back(place, window.num_bytes);
+            continue;
         }
         to.board->entries[num_windows++] = entry;
     }
@@ -42,7 +39,7 @@ void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> wi
 void ShmTransport::revoke() {
     for (Peer &peer : peers_) {
         peer.may_write = false;
-        peer.attachable.clear();
+        peer.offered.clear();
     }
 }
 
@@ -53,7 +50,7 @@ void ShmTransport::withdraw() const {
 }
 
 bool ShmTransport::may_be_used_by(int peer) const {
-    return peer_at(peer).may_write || !peer_at(peer).attachable.empty() || released(peer) < peer_at(peer).posted;
+    return peer_at(peer).may_write || !peer_at(peer).offered.empty() || released(peer) < peer_at(peer).posted;
 }
 
 std::span<const Window> ShmTransport::granted(int peer, std::uint32_t tag, std::uint64_t num_posted) {
@@ -68,20 +65,18 @@ std::span<const Window> ShmTransport::granted(int peer, std::uint32_t tag, std::
          std::span(board.entries).first(std::min<std::size_t>(board.num_windows, Endpoint::Board::max_windows))) {
         // A peer's word is never trusted beyond what this rank knows by itself.
         const std::uint64_t limit = arena.num_bytes();
-        Target target{.place = reinterpret_cast<std::byte *>(entry.place), .attached = false};
+        auto *place = reinterpret_cast<std::byte *>(entry.place);
         if (entry.tier == Endpoint::Tier::arena && entry.place <= limit && entry.num_bytes <= limit - entry.place) {
-            target.place = arena.base() + entry.place;
-        } else if (entry.tier == Endpoint::Tier::attach && can_attach(peer) && !shares_no_cache()) {
-            target.attached = true;
+            place = arena.base() + entry.place;
         } else if (entry.tier != Endpoint::Tier::address || !from.shares_process) {
             continue;
         }
-        from.windows.push_back({entry.step, entry.order, entry.after_step, entry.after_order, target, entry.num_bytes});
+        from.windows.push_back({entry.step, entry.order, entry.after_step, entry.after_order, place, entry.num_bytes});
     }
     return from.windows;
 }
 
-bool ShmTransport::put(std::span<const int> peers, std::span<const Target> targets, Bytes bytes, std::uint32_t tag,
+bool ShmTransport::put(std::span<const int> peers, std::span<std::byte *const> places, Bytes bytes, std::uint32_t tag,
                        bool past_caches, const Making &make) {
     // An offer of a message does until a failure is written down, before which nobody takes one back.
     const bool has_failed =
@@ -94,23 +89,17 @@ bool ShmTransport::put(std::span<const int> peers, std::span<const Target> targe
     const std::size_t part_bytes = make ? made_bytes : bytes.size();
     // To several, memory would have to take the same bytes several times; and with string moves at hand, which fetch
     // no line, the stores of a fold bring lines as soon.
-    const bool other_cache = targets.size() == 1 && bytes.size() >= least_watched_bytes && stores_are_slow() &&
+    const bool other_cache = places.size() == 1 && bytes.size() >= least_watched_bytes && stores_are_slow() &&
                              !(make && has_quick_string_moves());
-    const bool in_one_pass = make && !past_caches && !other_cache && !targets[0].attached;
+    const bool in_one_pass = make && !past_caches && !other_cache;
     for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
         const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));
-        if (make) make(begin, part.size(), in_one_pass ? targets[0].place + begin : nullptr);
+        if (make) make(begin, part.size(), in_one_pass ? places[0] + begin : nullptr);
         for (std::size_t i = in_one_pass ? 1 : 0; i < peers.size(); ++i) {
-            const auto [place, attached] = targets[i];
-            if (attached) {
-                if (!write_attached(peer_at(peers[i]).process_id, place + begin, part)) return false;
-            } else if (past_caches) {
-                copy_past_caches(place + begin, part);
-            } else if (other_cache) {
-                copy_to_other_cache(place + begin, part);
-            } else {
-                copy_bytes(place + begin, part);
-            }
+            std::byte *const place = places[i] + begin;
+            if (past_caches) copy_past_caches(place, part);
+            else if (other_cache) copy_to_other_cache(place, part);
+            else copy_bytes(place, part);
         }
     }
     Endpoint::Line message{};
@@ -118,12 +107,11 @@ bool ShmTransport::put(std::span<const int> peers, std::span<const Target> targe
     message.num_bytes = static_cast<std::uint32_t>(bytes.size());
     for (std::size_t i = 0; i < peers.size(); ++i) {
         const Peer &to = peer_at(peers[i]);
-        const auto [place, attached] = targets[i];
-        message.elsewhere.address = place;
-        message.tier = attached ? Endpoint::Tier::attached_put : Endpoint::Tier::address;
-        if (!attached && !to.shares_process) {
+        message.elsewhere.address = places[i];
+        message.tier = Endpoint::Tier::address;
+        if (!to.shares_process) {
             message.tier = Endpoint::Tier::put;
-            message.elsewhere.offset = static_cast<std::uint64_t>(place - to.mapping->base());
+            message.elsewhere.offset = static_cast<std::uint64_t>(places[i] - to.mapping->base());
         }
         post(peers[i], message);
     }
@@ -159,23 +147,23 @@ bool ShmTransport::lend(std::span<const int> peers, Bytes bytes, std::uint32_t t
     return true;
 }
 
-std::uint64_t ShmTransport::offer(int peer, std::span<std::byte> memory) {
+std::uint64_t ShmTransport::offer(int peer, std::span<std::byte> memory, bool may_attach) {
     Peer &to = peer_at(peer);
     const Mapping &arena = *context_.arena().mapping();
     std::uint64_t word = reinterpret_cast<std::uintptr_t>(memory.data());
     if (!to.shares_process && arena.contains(memory.data(), memory.size())) {
         word = static_cast<std::uint64_t>(memory.data() - arena.base());
     } else if (!to.shares_process) {
-        if (!attaches(peer) || !attaches(rank_)) return 0;
+        if (!may_attach || !can_attach(peer)) return 0;
         word |= attached_offer;
     }
     if (word == 0) return 0; // what begins the arena: to the peer this says that nothing is offered
-    to.attachable.emplace_back(memory);
+    to.offered.emplace_back(memory);
     return word;
 }
 
 void ShmTransport::take_back(int peer, const std::byte *memory) {
-    auto &offers = peer_at(peer).attachable;
+    auto &offers = peer_at(peer).offered;
     const auto offer = std::ranges::find(offers, memory, &Bytes::data);
     if (offer != offers.end()) offers.erase(offer);
 }
