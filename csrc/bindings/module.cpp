@@ -368,10 +368,11 @@ NB_MODULE(_core, m) {
         .def(
             "join",
             [](Context &self, int rank, const std::vector<int> &descriptors, const std::vector<std::size_t> &offsets,
-               bool shares_cores, const std::vector<int> &neighbours, const std::vector<int> &beside) {
-                self.join(rank, descriptors, offsets, shares_cores, neighbours, beside);
+               bool shares_cores, const std::vector<int> &neighbours, const std::vector<int> &beside,
+               const std::vector<int> &far) {
+                self.join(rank, descriptors, offsets, shares_cores, neighbours, beside, far);
             },
-            "rank"_a, "descriptors"_a, "presence_offsets"_a, "shares_cores"_a, "neighbours"_a, "beside"_a);
+            "rank"_a, "descriptors"_a, "presence_offsets"_a, "shares_cores"_a, "neighbours"_a, "beside"_a, "far"_a);
 
     bind_streams(m);
     nb::class_<Work>(m, "Work")

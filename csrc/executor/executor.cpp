@@ -97,14 +97,9 @@ std::size_t Executor::piece_size(const Task &task) const {
 bool Executor::is_settled(Task &task, std::size_t piece) {
     if (task.settled > piece) return true;
     const std::size_t num_peers = task.peers.size();
-    // Who only lends to several learns in no other way whether that is too far.
-    const auto released = [&](int peer) {
-        const bool watches = num_peers > 1 && transport_.could_lend(Bytes(task.sources[0], task.num_bytes));
-        return watches ? transport_.watch_released(peer) : transport_.released(peer);
-    };
     const auto all_released = [&](std::size_t at) {
         for (std::size_t i = 0; i < num_peers; ++i) {
-            if (released(task.peers[i]) < task.tickets[at * num_peers + i]) return false;
+            if (transport_.released(task.peers[i]) < task.tickets[at * num_peers + i]) return false;
         }
         return true;
     };
@@ -207,7 +202,7 @@ void Executor::check_sizes(const Task &task) const {
 Fold Executor::fold_of(const Task &task) const {
     const Instruction &instruction = *task.instruction;
     const auto outgrows_all = [&] {
-        return outgrows_caches(task, transport_.stores_are_slow() ? least_separate_caches : 1);
+        return outgrows_caches(task, transport_.shares_no_cache() ? least_separate_caches : 1);
     };
     return {.dtype = launch_.dtype,
             .op = launch_.op,

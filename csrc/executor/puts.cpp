@@ -82,7 +82,7 @@ bool Executor::find_places(Task &task, const Task *folding) {
 /// every second piece each.
 bool Executor::is_halved_early(const Task &task) const {
     if (task.num_bytes < least_shared_registered || sends_.size() > 1 || !receives_.empty()) return false;
-    if (!sends_[0].is_shared || transport_.shares_cores() || transport_.stores_are_slow()) return false;
+    if (!sends_[0].is_shared || transport_.shares_cores() || transport_.shares_no_cache()) return false;
     return transport_.could_lend(Bytes(task.sources[0], task.num_bytes)) && !transport_.is_held_by_cores(footprint_);
 }
 

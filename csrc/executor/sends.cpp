@@ -38,7 +38,7 @@ bool Executor::is_to_be_fetched(const Task &task) const {
     // Else nothing is won by shorter ones, and much lost where the other rank has small pages, and so stages its own.
     const std::size_t in_huge_pages = is_quick ? least_fetched_in_huge_pages : least_fetched_bytes;
     if (!transport_.pays_to_attach(chunk, in_huge_pages, least_fetched_bytes)) return false;
-    return is_quick || (total_bytes_ <= most_fetched * least_bytes_past_caches_ && !transport_.stores_are_slow());
+    return is_quick || (total_bytes_ <= most_fetched * least_bytes_past_caches_ && !transport_.shares_no_cache());
 }
 
 /// Whether all pieces of a send may go as one message. Nothing may come before or between them on their channels, and

@@ -25,7 +25,6 @@ struct Processor {
     /// pages, as do large private arrays, 16 bytes into a page, behind a staging slot. On Emerald Rapids they gain 1.1
     /// times on average.
     bool string_moves = false;
-    bool mesh = false; // see has_slow_mesh
 };
 
 Processor find_processor() {
@@ -39,8 +38,8 @@ Processor find_processor() {
     const unsigned family = (a >> 8 & 0xf) + (a >> 20 & 0xff);
     constexpr unsigned first_family = 26, enhanced = 1U << 9, fast_short = 1U << 4; // the last two are bits of leaf 7
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return found;
-    found.mesh = is_intel && (b & enhanced) != 0 && (d & fast_short) != 0;
-    found.string_moves = found.mesh || (is_amd && family >= first_family && (b & enhanced) != 0);
+    const bool is_fast_intel = is_intel && (d & fast_short) != 0, is_fast_amd = is_amd && family >= first_family;
+    found.string_moves = (is_fast_intel || is_fast_amd) && (b & enhanced) != 0;
 #endif
     return found;
 }
@@ -84,7 +83,6 @@ template <bool past_caches, bool asks_ahead = false>
 } // namespace
 
 bool has_quick_string_moves() { return processor.string_moves; }
-bool has_slow_mesh() { return processor.mesh; }
 
 void copy_string(std::byte *destination, Bytes source) {
     const std::byte *from = source.data();
@@ -94,7 +92,6 @@ void copy_string(std::byte *destination, Bytes source) {
 }
 #else
 bool has_quick_string_moves() { return false; }
-bool has_slow_mesh() { return false; }
 #endif
 
 void copy_bytes(std::byte *destination, Bytes source) {

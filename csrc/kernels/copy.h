@@ -21,10 +21,6 @@ void copy_from_other_cache(std::byte *destination, Bytes source);
 /// Whether this processor's string moves are the quickest way to copy much. The kernel copies by them, too.
 bool has_quick_string_moves();
 
-/// Whether cores take lines from each other as slowly as if they shared no cache though they do: on a mesh as Intel's
-/// (Emerald Rapids: 140 ns). The kernel's copies are as quick there as ever.
-bool has_slow_mesh();
-
 #if defined(__x86_64__)
 /// The way of copy_bytes and copy_to_other_cache with long copies where the processor is quick at it.
 void copy_string(std::byte *destination, Bytes source);

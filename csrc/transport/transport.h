@@ -86,9 +86,7 @@ class Transport {
     /// Whether readers sooner have a copy than a loan of so many bytes of a call, or message, in which this rank works
     /// on `footprint` bytes in all.
     virtual bool copies_faster(std::size_t /*num_bytes*/, std::size_t /*footprint*/) { return false; }
-    /// Whether it is known that stores into what lies in another core's cache are slow just now, as loads of it are.
-    virtual bool stores_are_slow() const { return false; }
-    /// Whether stores are slow because cores share no cache, which slows down the kernel's copies, too.
+    /// Whether the cores of some ranks share no cache: then one takes lines from another several times as slowly.
     virtual bool shares_no_cache() const { return false; }
 
     /// Whether what peers show comes from where this core shares no cache, while its own holds all `footprint` bytes of
@@ -101,10 +99,6 @@ class Transport {
     /// How many messages have been posted to `peer`, and how many of them it has released: both only grow.
     virtual std::uint64_t posted(int peer) const = 0;
     virtual std::uint64_t released(int peer) const = 0;
-    /// The same for who waits for it while nobody copies but by loads and stores, and learns from that how long lines
-    /// take: what else is copied, by the kernel, makes them slow.
-    virtual std::uint64_t watch_released(int peer) { return released(peer); }
-
     /// Valid until the next release on this channel. Called again before that, it may show more.
     virtual View view(int peer) = 0;
 

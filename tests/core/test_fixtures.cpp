@@ -59,6 +59,10 @@ TEST(fixtures_in_mixed_memory) { run_all("mixed", 2, {.spin = true}, mixed_memor
 TEST(fixtures_in_staged_memory) { run_all("staged", 3, {.as_processes = true}, private_memory); }
 TEST(fixtures_in_mixed_memory_of_processes) { run_all("mixed, staged", 4, {.as_processes = true}, mixed_memory); }
 
+TEST(fixtures_of_ranks_that_share_no_cache) {
+    run_all("far", 4, {.spin = true, .as_processes = true, .is_far = true}, mixed_memory);
+}
+
 TEST(fixtures_on_the_stream) {
     // Several calls run at once, and are checked only at the end.
     for (int num_ranks : {2, 5}) {

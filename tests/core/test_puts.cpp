@@ -62,23 +62,6 @@ TEST(puts_show_the_reader_its_own_memory) {
     }
 }
 
-TEST(puts_are_exact_whether_they_are_watched_or_not) {
-    constexpr std::size_t least = 4096; // of the watched messages: one in eight
-    Pair pair(true);
-    pair.grant();
-    std::byte *const place = pair.writer().granted(0, tag, 0)[0].place;
-    const int peer = 0;
-    for (std::size_t turn = 0; turn < 40; ++turn) {
-        const std::size_t size = least - 1 + turn * 100;
-        for (std::size_t i = 0; i < size; ++i) pair.data.data()[i] = static_cast<std::byte>((turn + i) % 251);
-        const Bytes bytes(pair.data.data(), size);
-        CHECK(pair.writer().put(std::span(&peer, 1), std::span(&place, 1), bytes, tag, false));
-        CHECK(std::ranges::equal(pair.reader().view(1).bytes, bytes), turn);
-        pair.reader().release(1, size);
-    }
-    CHECK(pair.memory.is_intact());
-}
-
 TEST(puts_write_what_is_made_part_by_part) {
     Pair pair(true);
     pair.grant();

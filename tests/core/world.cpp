@@ -86,7 +86,8 @@ World::World(int num_ranks, WorldOptions options) : ranks_(static_cast<std::size
     for (Rank &rank : ranks_) {
         const int other = rank.rank ^ 1; // this rank counts as sharing the core, unless each has one
         const std::span neighbours(&other, other < num_ranks && !options.spin ? 1 : 0);
-        rank.context->join(rank.rank, descriptors, presences, !options.spin, neighbours, neighbours);
+        rank.context->join(rank.rank, descriptors, presences, !options.spin, neighbours, neighbours,
+                           options.is_far ? std::span<const int>(members) : std::span<const int>());
     }
     for (Rank &rank : ranks_) {
         for (const auto &offsets : endpoints) {

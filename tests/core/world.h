@@ -58,6 +58,8 @@ struct WorldOptions {
     bool as_processes = false;
     /// Ranks that act like processes may attach to each other.
     bool may_attach = false;
+    /// The cores of ranks share no cache.
+    bool is_far = false;
     /// Slots of the staging pool that a rank's communicators share.
     std::size_t max_slots = 8;
     /// The rate of a paced link of each rank; 0: they have none.

@@ -11,7 +11,7 @@ import pytest
 
 import hocket
 from hocket.runtime.ranks import cores
-from hocket.runtime.ranks.cores import beside, have_cores, neighbours, num_cores, own_cores, shared_by
+from hocket.runtime.ranks.cores import beside, far, have_cores, neighbours, num_cores, own_cores, shared_by
 
 
 def said(*bound: set[int], quota: float | None = None) -> list[dict[str, Any]]:
@@ -75,6 +75,32 @@ def test_the_cores_of_all_ranks_together() -> None:
         3,
         2,
     ]
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ({1: "{core}", 2: "{core}", 3: "{first}-{last}"}, [[3], [3], [], [0, 1]]),
+        ({3: "{first},{second},{third},{last}"}, [[3], [3], [], [0, 1]]),
+        ({1: "{core}", 2: "{core}"}, [[]] * 4),
+        ({}, [[]] * 4),
+    ],
+)
+def test_ranks_are_far_if_their_cores_share_no_last_cache(
+    levels: dict[int, str], expected: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On 8 cores, of which each four share a cache."""
+    monkeypatch.setattr(cores, "_CPUS", tmp_path)
+    for core in range(8):
+        first = core // 4 * 4
+        names = {"core": core, "first": first, "second": first + 1, "third": first + 2, "last": first + 3}
+        for index, (level, text) in enumerate(levels.items()):
+            folder = tmp_path / f"cpu{core}" / "cache" / f"index{index}"
+            folder.mkdir(parents=True)
+            (folder / "level").write_text(f"{level}\n")
+            (folder / "shared_cpu_list").write_text(text.format(**names) + "\n")
+    ranks = said({0}, {1, 2, 3}, {3, 4}, {7})
+    assert [far(ranks, rank) for rank in range(4)] == expected
 
 
 def test_who_is_beside_a_rank_runs_nowhere_else() -> None:

@@ -65,7 +65,8 @@ Context::~Context() {
 }
 
 void Context::join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets,
-                   bool shares_cores, std::span<const int> neighbours, std::span<const int> beside) {
+                   bool shares_cores, std::span<const int> neighbours, std::span<const int> beside,
+                   std::span<const int> far) {
     std::vector<Rank> ranks(descriptors.size());
     bool attaches = may_attach_;
     for (std::size_t i = 0; i < descriptors.size(); ++i) {
@@ -83,6 +84,7 @@ void Context::join(int rank, std::span<const int> descriptors, std::span<const s
     }
     for (const int other : neighbours) ranks.at(static_cast<std::size_t>(other)).is_neighbour = true;
     for (const int other : beside) ranks.at(static_cast<std::size_t>(other)).is_beside = true;
+    for (const int other : far) ranks.at(static_cast<std::size_t>(other)).is_far = true;
     const std::size_t num_reserved = std::min(descriptors.size() - 1, most_slots);
     room_ = std::max(most_slots - num_reserved, least_pool);
     max_slots_ = std::min(max_slots_, room_);

@@ -41,9 +41,10 @@ class Context {
 
     /// Maps the arenas of all ranks, in order of rank; `descriptors` stay the caller's. `shares_cores`: whether any two
     /// ranks have to; all say the same. `neighbours`: those that may run on a core of this one; `beside`: those of them
-    /// that run nowhere else, as does this one.
+    /// that run nowhere else, as does this one. `far`: those whose cores share no cache with one of this rank's.
     void join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets,
-              bool shares_cores, std::span<const int> neighbours, std::span<const int> beside);
+              bool shares_cores, std::span<const int> neighbours, std::span<const int> beside,
+              std::span<const int> far);
 
     int rank() const { return rank_; }
     int num_ranks() const { return static_cast<int>(ranks_.size()); }
@@ -60,6 +61,7 @@ class Context {
     bool shares_cores() const { return shares_cores_; }
     bool is_neighbour(int rank) const { return at(rank).is_neighbour; }
     bool is_beside(int rank) const { return at(rank).is_beside; }
+    bool is_far(int rank) const { return at(rank).is_far; }
     PageMap &page_map() { return page_map_; }
     pid_t process_id(int rank) const { return at(rank).process_id; }
 
@@ -100,7 +102,7 @@ class Context {
         Presence *presence = nullptr;
         std::size_t presence_offset = 0;
         bool shares_process = false;
-        bool is_neighbour = false, is_beside = false;
+        bool is_neighbour = false, is_beside = false, is_far = false;
         pid_t process_id = 0;
     };
 

@@ -26,6 +26,7 @@ ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank,
         peer_at(i).mapping = &mapping;
         peer_at(i).shares_process = context.shares_process(members_[static_cast<std::size_t>(i)]);
         peer_at(i).is_beside = context.is_beside(members_[static_cast<std::size_t>(i)]);
+        is_far_ = is_far_ || context.is_far(members_[static_cast<std::size_t>(i)]);
         peer_at(i).process_id = context.process_id(members_[static_cast<std::size_t>(i)]);
     }
     for (int i = 0; i < size; ++i) {
@@ -60,53 +61,7 @@ std::vector<std::size_t> ShmTransport::leave() {
     return unread;
 }
 
-std::uint64_t ShmTransport::released(int peer) const {
-    return peer_at(peer).outgoing_released->value.load(std::memory_order_seq_cst);
-}
-
-std::uint64_t ShmTransport::watch_released(int peer) {
-    Peer &to = peer_at(peer);
-    if (to.seen_released != to.posted) to.seen_released = to.is_beside ? released(peer) : time_released(to);
-    return to.seen_released;
-}
-
-/// How long a line took that another core had written. In an instant it tells (but see has_slow_mesh) whether the two
-/// cores share a cache, which may change while a program runs, as ranks are moved from core to core. Where they do,
-/// plain stores to where a peer reads, or has read, are the quickest, and readers may as well fetch from where data
-/// were made. Where they do not, taking lines from each other takes many times longer than sending them through memory.
-/// How long stores themselves take does not tell: into slots that have left all caches they are as slow.
-void ShmTransport::note_line(std::chrono::nanoseconds time) const {
-    line_time_ += (std::min(time, 2 * slow_line) - line_time_) / 16.0F; // a single one says little: it may be half here
-}
-
-/// has_come() of a message that shows it. If it was not there at an earlier look, its line comes from the other core.
-/// Else it may be here already, fetched ahead with the one before: then it takes hardly longer than the clock, and
-/// tells nothing. Most are there at the first look, where copying is slow.
-bool ShmTransport::watch(const Peer &from) const {
-    const auto start = Clock::now();
-    const bool has_come = is_there(from);
-    const auto time = Clock::now() - start;
-    if (has_come && (from.was_missed || time >= near_line)) note_line(time);
-    from.is_watched = !has_come;
-    return has_come;
-}
-
-/// For who needs to know more than the peer has told. Who only sends has no messages to watch.
-std::uint64_t ShmTransport::look_at_released(const Peer &to) {
-    if (to.is_beside || num_looks_at_released_++ % watch_interval != 0) {
-        return to.outgoing_released->value.load(std::memory_order_seq_cst);
-    }
-    return time_released(to);
-}
-
-/// While others copy much, a third of these lines come late in any case, so none counts for much more than the border.
-std::uint64_t ShmTransport::time_released(const Peer &to) {
-    const auto start = Clock::now();
-    const std::uint64_t released = to.outgoing_released->value.load(std::memory_order_seq_cst);
-    const std::chrono::nanoseconds time = Clock::now() - start;
-    if (released != to.seen_released && time >= near_line) note_line(std::min(time, late_line)); // else it was here
-    return released;
-}
+std::uint64_t ShmTransport::released(int peer) const { return released(peer_at(peer)); }
 
 /// Takes the lines of a message in line away from their last reader while the call begins, instead of waiting for them
 /// with what is written there. Longer messages, and ranks that let others run first, are no quicker by that.
@@ -133,17 +88,13 @@ bool fits_own_cache(std::size_t footprint) {
 bool ShmTransport::copies_faster(std::size_t num_bytes, std::size_t footprint) {
     // What its core's own cache holds changed, readers fetch from there line by line, and it is fetched back to be
     // changed again: a slot, whose lines have left both, is quicker. From the cache of all cores they read at once.
-    return num_bytes >= least_watched_bytes && (fits_own_cache(footprint) || stores_are_slow());
+    return num_bytes >= least_far_bytes && (fits_own_cache(footprint) || is_far_);
 }
 
-bool ShmTransport::shares_no_cache() const { return stores_are_slow() && !has_slow_mesh(); }
-
-bool ShmTransport::takes_from_other_caches(std::size_t footprint) const {
-    return stores_are_slow() && fits_own_cache(footprint);
-}
+bool ShmTransport::takes_from_other_caches(std::size_t footprint) const { return is_far_ && fits_own_cache(footprint); }
 
 bool ShmTransport::is_held_by_cores(std::size_t footprint) const {
-    return !has_quick_string_moves() && !stores_are_slow() && fits_own_cache(footprint);
+    return !has_quick_string_moves() && !is_far_ && fits_own_cache(footprint);
 }
 
 void ShmTransport::post(int peer, const Endpoint::Line &message, std::uint16_t num_cells) {
@@ -214,7 +165,7 @@ bool ShmTransport::has_room(std::span<const int> peers, std::uint64_t num_lines)
     return std::ranges::all_of(peers, [this, most](int peer) {
         // The counter lies in the peer's cache: what it said last is often enough.
         Peer &to = peer_at(peer);
-        if (to.posted - to.seen_released > most) to.seen_released = look_at_released(to);
+        if (to.posted - to.seen_released > most) to.seen_released = released(to);
         return to.posted - to.seen_released <= most;
     });
 }
@@ -371,7 +322,7 @@ void ShmTransport::release(int peer, std::size_t num_bytes) {
     const std::size_t all = from.at_hand; // the line may say something else by now
     std::byte *const read = std::exchange(from.only_here, nullptr);
     // Who looked for it in vain takes some of the peer's work; who comes late has enough of its own.
-    if (read != nullptr && from.was_missed && all >= least_watched_bytes && !from.is_beside)
+    if (read != nullptr && from.was_missed && all >= least_far_bytes && !from.is_beside)
         take_lines(read, read + num_bytes);
     from.consumed += num_bytes;
     if (from.consumed < all) return;
@@ -386,7 +337,6 @@ void ShmTransport::release(int peer, std::size_t num_bytes) {
         }
     }
     if (from.shown) take_over(peer);
-    if (all >= least_watched_bytes && !from.is_beside) from.is_watched = num_watchable_++ % watch_interval == 0;
     from.incoming_released->value.store(from.received, std::memory_order_release);
     from.may_await = may_await_ = true;
 }

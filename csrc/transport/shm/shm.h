@@ -167,13 +167,11 @@ class ShmTransport final : public Transport {
     }
     void prepare(int peer, std::size_t num_bytes) override;
     bool copies_faster(std::size_t num_bytes, std::size_t footprint) override;
-    bool stores_are_slow() const override { return line_time_ > slow_line; }
-    bool shares_no_cache() const override;
+    bool shares_no_cache() const override { return is_far_; }
     bool takes_from_other_caches(std::size_t footprint) const override;
     bool is_held_by_cores(std::size_t footprint) const override;
     std::uint64_t posted(int peer) const override { return peer_at(peer).posted; }
     std::uint64_t released(int peer) const override;
-    std::uint64_t watch_released(int peer) override;
     View view(int peer) override;
     bool may_show(int peer) const override { return has_come(peer_at(peer)); }
     bool copy(int peer, std::byte *destination, std::size_t num_bytes) override;
@@ -251,13 +249,8 @@ class ShmTransport final : public Transport {
     /// cores, however, a few bytes are not worth that all have a turn. A blocking send of a message waits there, too.
     static constexpr std::ptrdiff_t max_unread = 4;
     static constexpr std::size_t most_bytes_ahead = std::size_t{64} << 10;
-    /// From when on a line takes so long from another core, clock and all, as if the two shared no cache. One that
-    /// takes less than near_line may be here already, and the clock have taken it. And behind which messages one in how
-    /// many lines is watched for it, and how many looks at a counter are timed: short ones are handled alike in any
-    /// case.
-    static constexpr std::chrono::nanoseconds slow_line{80}, near_line{40}, late_line{100};
-    static constexpr std::size_t least_watched_bytes = 4096;
-    static constexpr unsigned watch_interval = 4;
+    /// Shorter messages are handled alike however far the peer's core is.
+    static constexpr std::size_t least_far_bytes = 4096;
     /// Of what is made while it is put: a part that stays in the nearest cache until it is written to all.
     static constexpr std::size_t made_bytes = std::size_t{8} << 10;
     /// Messages may lie unread for long, and collectives shall not be slow meanwhile.
@@ -291,7 +284,6 @@ class ShmTransport final : public Transport {
         Endpoint::Tier tier{};           // and its tier
         bool shares_process = false;
         bool is_beside = false;          // on the same core
-        mutable bool is_watched = false; // the line of the message that is read next
         mutable bool was_missed = false; // that message, or some of it, was looked for in vain
         pid_t process_id = 0;
         bool may_await = false;           // what was stored since ring()
@@ -327,7 +319,7 @@ class ShmTransport final : public Transport {
     /// Whether the message is there that is read next. Like the cells of a slot, something that a sleeper looks at once
     /// more before it sleeps.
     bool has_come(const Peer &from) const {
-        const bool has = from.is_watched ? watch(from) : is_there(from);
+        const bool has = is_there(from);
         from.was_missed = from.was_missed || !has;
         return has;
     }
@@ -350,10 +342,9 @@ class ShmTransport final : public Transport {
     /// Of every short message: compilers would take it for too long to be inlined.
     inline void post_in_line(int peer, Bytes head, Bytes bytes, std::uint32_t tag);
     void complete(Endpoint::Line &line, Peer &to);
-    void note_line(std::chrono::nanoseconds time) const;
-    bool watch(const Peer &from) const;
-    std::uint64_t look_at_released(const Peer &to);
-    std::uint64_t time_released(const Peer &to);
+    static std::uint64_t released(const Peer &to) {
+        return to.outgoing_released->value.load(std::memory_order_seq_cst);
+    }
     std::optional<Staged> take_again(std::size_t num_bytes);
     std::optional<Staged> take_rest(std::span<const int> peers, std::size_t num_bytes);
     std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes);
@@ -387,9 +378,7 @@ class ShmTransport final : public Transport {
     bool may_await_ = false; // any peer
     bool goes_one_way_ = false;
     unsigned num_looks_ = 0; // at counters, for slots that it then got, since a peer answered in one
-    unsigned num_watchable_ = 0;
-    unsigned num_looks_at_released_ = 0;
-    mutable std::chrono::duration<float, std::nano> line_time_{}; // as looks are const
+    bool is_far_ = false;    // any peer: its cores share no cache with those of this rank
     bool has_left_ = false;
     unsigned generation_ = fork_generation();
 };

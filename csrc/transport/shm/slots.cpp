@@ -13,7 +13,7 @@ bool ShmTransport::is_read(const Staged &slot, bool looks) {
     return std::ranges::all_of(slot.readers, [this, looks](const auto &reader) {
         const auto [peer, message] = reader;
         Peer &to = peer_at(peer);
-        if (looks && to.seen_released < message) to.seen_released = look_at_released(to);
+        if (looks && to.seen_released < message) to.seen_released = released(to);
         return to.seen_released >= message;
     });
 }
@@ -83,7 +83,7 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
     const int owner = std::ranges::min(peers);
     Peer &to = peer_at(owner);
     if (looks) {
-        to.seen_released = look_at_released(to);
+        to.seen_released = released(to);
         for (int peer : peers) have_back(peer);
     }
     // Of a slot that holds messages to several, what others have yet to read does not count: no proof knows of that.
@@ -95,10 +95,10 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
     if (num_bytes > most_hot_bytes && num_unread >= std::max(max_unread, num_ahead)) return std::nullopt;
     const auto num_pooled = std::ranges::count_if(staged_, [](const Staged &slot) { return slot.reserved_for < 0; });
     if (lane_ == Lane::collectives || num_pooled < max_slots_of_messages) {
-        auto slot = context_.take_slot(num_bytes, !stores_are_slow());
+        auto slot = context_.take_slot(num_bytes, !is_far_);
         if (!slot && !looks) {
             collect(true);
-            slot = context_.take_slot(num_bytes, !stores_are_slow());
+            slot = context_.take_slot(num_bytes, !is_far_);
         }
         if (slot) {
             goes_one_way_ = goes_one_way_ || (looks && ++num_looks_ % max_unanswered == 0);
@@ -127,7 +127,7 @@ bool ShmTransport::stage(std::span<const int> peers, Endpoint::Line &message, By
     message.tier = may_hand ? Endpoint::Tier::kept : Endpoint::Tier::arena;
     message.elsewhere.offset = slot.offset + slot.used + staged->packed;
     slot.is_far = slot.is_far || !is_near;
-    const bool other_cache = !whole && stores_are_slow() && (slot.is_far || slot.was_far);
+    const bool other_cache = !whole && is_far_ && (slot.is_far || slot.was_far);
     const std::size_t taken = round_up(bytes.size(), cache_line);
     if (bytes.size() <= most_hot_bytes) staged->packed += staged->reserved_for < 0 ? taken : 0;
     else if (!whole) slot.used += taken;
@@ -145,7 +145,7 @@ void ShmTransport::fill(std::span<const int> peers, Endpoint::Line &message, std
     message.num_bytes = static_cast<std::uint32_t>(bytes.size());
     const std::size_t quarter = round_up((bytes.size() + 3) / 4, Endpoint::cell_bytes);
     std::size_t part_bytes = bytes.size();
-    if (bytes.size() < least_watched_bytes) how = Filling::whole;
+    if (bytes.size() < least_far_bytes) how = Filling::whole;
     else if (how == Filling::near) part_bytes = std::min(quarter, most_near_part);
     else if (how == Filling::past_caches) part_bytes = std::max(quarter, least_far_part);
     for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {

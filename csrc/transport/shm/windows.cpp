@@ -89,8 +89,8 @@ bool ShmTransport::put(std::span<const int> peers, std::span<std::byte *const> p
     const std::size_t part_bytes = make ? made_bytes : bytes.size();
     // To several, memory would have to take the same bytes several times; and with string moves at hand, which fetch
     // no line, the stores of a fold bring lines as soon.
-    const bool other_cache = places.size() == 1 && bytes.size() >= least_watched_bytes && stores_are_slow() &&
-                             !(make && has_quick_string_moves());
+    const bool other_cache =
+        places.size() == 1 && bytes.size() >= least_far_bytes && is_far_ && !(make && has_quick_string_moves());
     const bool in_one_pass = make && !past_caches && !other_cache;
     for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
         const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));

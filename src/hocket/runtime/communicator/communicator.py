@@ -30,7 +30,7 @@ from hocket.runtime.communicator.hello import check_builds, check_links, configu
 from hocket.runtime.communicator.lower_face import LowerFace
 from hocket.runtime.communicator.objects import Objects
 from hocket.runtime.plans import find
-from hocket.runtime.ranks.cores import beside, have_cores, neighbours, num_cores, own_cores
+from hocket.runtime.ranks.cores import beside, far, have_cores, neighbours, num_cores, own_cores
 from hocket.runtime.ranks.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, link_here, may_attach
 from hocket.runtime.ranks.failure_reports import tell_uncaught
 from hocket.runtime.ranks.process_end import at_process_end, watch_process
@@ -80,9 +80,9 @@ def init(
         check_builds([tuple(said["build"]) for said in members.hellos])
         check_links([said["link"] for said in members.hellos])
         cores = [said["cores"] for said in members.hellos]
-        with_core, near = have_cores(cores), (neighbours(cores, members.rank), beside(cores, members.rank))
+        with_core, places = have_cores(cores), [of(cores, members.rank) for of in (neighbours, beside, far)]
         presences = [said["presence"] for said in members.hellos]
-        core.join(members.rank, members.descriptors, presences, not all(with_core), *near)
+        core.join(members.rank, members.descriptors, presences, not all(with_core), *places)
     finally:
         for descriptor in members.descriptors:
             os.close(descriptor)
