@@ -184,29 +184,6 @@ def test_steps_are_joined_across_ranks(tmp_path: Path, algorithm: str) -> None:
         )
 
 
-def send_by_all_ways(file: Path) -> None:
-    with hocket.init() as comm, hocket.trace(file, steps=True):
-        for count in (2, 4_000, 4_000_000):
-            comm.broadcast(np.ones(count, "f4"))
-        x = hocket.empty(1_000_000)
-        comm.broadcast(x)
-        comm.barrier()  # before that, x may still be read
-
-
-def test_each_piece_that_is_sent_names_its_way(tmp_path: Path) -> None:
-    file = tmp_path / "out.json"
-    hocket.run_ranks(send_by_all_ways, 2, args=(file,), kind="process")
-    ways = defaultdict(set)
-    for one in slices(trace_file.read(file), "step"):
-        sends = one["name"].startswith("send")
-        assert sends == ("way" in one["args"])
-        if sends:
-            ways[one["args"]["sequence"]].add(one["args"]["way"])
-    # What goes beyond depends on the processor, and on whether cores are shared.
-    assert (ways[1], ways[2]) == ({"line"}, {"stage"})
-    assert ways[3] <= {"stage", "fetch", "halve"} and ways[4] <= {"stage", "lend", "put", "halve"}
-
-
 def test_spans_nest_and_are_not_there_without_a_trace(tmp_path: Path) -> None:
     def main(comm: hocket.Communicator) -> None:
         with hocket.span("outer"), hocket.span("inner"):

@@ -1,4 +1,4 @@
-"""Equal calls take equal ways: sizes, memory and machine choose them, and never the time or the order of arrival."""
+"""The ways of what is sent: a trace names them, and equal calls in private memory take equal ones."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -14,6 +14,33 @@ from hocket.runtime.traces import trace_file
 # Elements of float32 of the longer array: in lines, in one slot, in pieces, and what the system may copy.
 COUNTS = (16, 16_384, 262_144, 1 << 20)
 NUM_CALLS = 20
+
+
+def steps_of(file: Path) -> list[trace_file.Event]:
+    return [one for one in trace_file.read(file).events if one["ph"] == "X" and one["cat"] == "step"]
+
+
+def send_by_all_ways(file: Path) -> None:
+    with hocket.init() as comm, hocket.trace(file, steps=True):
+        for count in (2, 4_000, 4_000_000):
+            comm.broadcast(np.ones(count, "f4"))
+        x = hocket.empty(1_000_000)
+        comm.broadcast(x)
+        comm.barrier()  # before that, x may still be read
+
+
+def test_each_piece_that_is_sent_names_its_way(tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    hocket.run_ranks(send_by_all_ways, 2, args=(file,), kind="process")
+    ways: dict[int, set[str]] = defaultdict(set)
+    for one in steps_of(file):
+        sends = one["name"].startswith("send")
+        assert sends == ("way" in one["args"])
+        if sends:
+            ways[one["args"]["sequence"]].add(one["args"]["way"])
+    # What goes beyond depends on the processor, and on whether cores are shared.
+    assert (ways[1], ways[2]) == ({"line"}, {"stage"})
+    assert ways[3] <= {"stage", "fetch", "halve"} and ways[4] <= {"stage", "lend", "put", "halve"}
 
 
 def calls_of(comm: hocket.Communicator, count: int) -> list[Callable[[], Any]]:
@@ -50,8 +77,8 @@ def test_equal_calls_take_equal_ways(num_ranks: int, tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     num_kinds = hocket.run_ranks(repeat_all, num_ranks, args=(file,), kind="process")[0]
     ways: dict[tuple[int, int], set[tuple[Any, ...]]] = defaultdict(set)  # by rank and call
-    for one in trace_file.read(file).events:
-        if one["ph"] == "X" and one["cat"] == "step" and "way" in one["args"]:
+    for one in steps_of(file):
+        if "way" in one["args"]:
             said = one["args"]
             move = (said["step"], one["name"], said["piece"], said["way"])
             ways[one["pid"], said["sequence"]].add(move)
