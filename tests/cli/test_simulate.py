@@ -352,7 +352,7 @@ def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], mo
         (["all_reduce", "--topology", RING, "--link", "latency=-1us"], "latency"),
         (
             ["all_reduce", "--topology", RING, "--link", "latency=x"],
-            "link: expected a latency such as 500ns or 1.5us",
+            "link: expected a latency with its unit, such as 500ns or 1.5us",
         ),
         (["all_reduce", "--topology", RING, "--trace", "x", "--level", "steps"], "--trace: expected --level events"),
         (
@@ -365,9 +365,16 @@ def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], mo
         (["all_reduce", "--topology", RING, "--reduce", "0"], "found '0'"),
         (
             ["all_reduce", "--topology", RING, "--overhead=-1us"],
-            "overhead: expected a time of 0 or more, such as 0.5us",
+            "overhead: expected a time of 0 or more with its unit, such as 0.5us",
         ),
         (["all_reduce", "--topology", RING, "--overhead", "much"], "found 'much'"),
+        (["all_reduce", "--topology", RING, "--reduce", "200"], "with its unit, such as 200GB/s; found '200'"),
+        (["all_reduce", "--topology", RING, "--overhead", "0.5"], "with its unit, such as 0.5us; found '0.5'"),
+        (
+            ["all_reduce", "--topology", RING, "--link", "nic:latency=2"],
+            "with its unit, such as 500ns or 1.5us; found '2'",
+        ),
+        (["all_reduce", "--topology", "torus:4x4,bandwidth=10"], "with its unit per second, such as 25GB/s"),
         (
             ["all_reduce", "--topology", RING, "-b", "1K,2K"],
             "expected one size, rank count and topology without --sweep",

@@ -263,7 +263,7 @@ def test_kinds_are_loaded_by_name() -> None:
         ),
         (
             "topology: ring:4\nchange: [{link: rank0->rank1, latency: x}]\n",
-            r"change\[0\]: expected a latency such as 500ns",
+            r"change\[0\]: expected a latency with its unit, such as 500ns",
         ),
         ("topology: ring:4\nranks: [rank9]\n", "ranks has an unknown node 'rank9'"),
         ("topology: ring:4\nroutes: [[rank0, rank9]]\n", "routes has an unknown node 'rank9'"),
@@ -302,7 +302,10 @@ def test_kinds_are_loaded_by_name() -> None:
         (SIMAI.replace("4 5 400Gbps 0.0005ms 0\n", ""), "expected 8 cables of five words, .*; found 35 words$"),
         (SIMAI.replace("1 5 400Gbps 0.0005ms 0", "1 5 400Gbps 0.0005ms"), "found 39 words; look at line 7"),
         (SIMAI.replace("6 2 1 1 8", "1 2 3 1 8"), "line 1: expected more nodes than switches"),
-        (SIMAI.replace("1 5 400Gbps 0.0005ms", "1 5 400Gbps 5parsec"), "line 7: expected a latency such as 500ns"),
+        (
+            SIMAI.replace("1 5 400Gbps 0.0005ms", "1 5 400Gbps 5parsec"),
+            "line 7: expected a latency with its unit, such as 500ns",
+        ),
         (SIMAI.replace("1 5 400Gbps 0.0005ms", "1 5 400Gbps -1ms"), "line 7: .*a latency of 0 or more"),
         (SLURM.replace("[08-10]", "[10-08]"), "line 2: expected an ascending range"),
         (SLURM.replace("[08-10]", "[0-999999999999]"), "line 2: expected an ascending range of at most 1048576"),
@@ -372,11 +375,10 @@ def test_without_pyyaml_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     ("text", "value"),
     [
         ("25GB/s", 25e9),
-        ("25GB", 25e9),
         ("2GiB/s", 2.0**31),
         ("200Gbps", 25e9),
         ("8kb/s", 1e3),
-        ("1.5e9", 1.5e9),
+        ("1.5e9 B/s", 1.5e9),
         ("1B/s", 1),
     ],
 )
@@ -387,6 +389,18 @@ def test_bandwidths(text: str, value: float) -> None:
 @pytest.mark.parametrize(("text", "value"), [("500ns", 5e-7), ("1.5us", 1.5e-6), ("2ms", 2e-3), ("1s", 1), ("0", 0)])
 def test_latencies(text: str, value: float) -> None:
     assert links.seconds(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["10", "1.5e9", "1 GB", "25G", "200Gb"])
+def test_a_bandwidth_without_a_unit_per_second_is_refused(text: str) -> None:
+    with pytest.raises(TopologyError, match=f"expected a bandwidth with its unit per second.*; found '{text}'"):
+        links.bytes_per_second(text)
+
+
+@pytest.mark.parametrize("text", ["2", "5e-7", "0.5u"])
+def test_a_latency_without_a_unit_is_refused(text: str) -> None:
+    with pytest.raises(TopologyError, match=f"expected a latency with its unit.*; found '{text}'"):
+        links.seconds(text)
 
 
 @pytest.mark.parametrize(
@@ -403,8 +417,8 @@ def test_latencies(text: str, value: float) -> None:
         ("torus", "found 0 sizes"),
         ("ring:3,foo=1", "unknown option foo; expected ring:RANKS"),
         ("ring:3,latency=1us,latency=2us", "latency appears twice"),
-        ("ring:3,latency=fast", "latency=fast: expected a latency such as 500ns or 1.5us"),
-        ("ring:3,bandwidth=fast", "bandwidth=fast: expected a bandwidth such as 25GB/s"),
+        ("ring:3,latency=fast", "latency=fast: expected a latency with its unit, such as 500ns or 1.5us"),
+        ("ring:3,bandwidth=fast", "bandwidth=fast: expected a bandwidth with its unit per second, such as 25GB/s"),
         ("ring:3,latency=-1us", "seconds of latency; expected 0 or more"),
         ("dgx-h100:1,nic-latency=5parsec", "'dgx-h100:1,nic-latency=5parsec': nic-latency=5parsec: expected a latency"),
         ("fat-tree:16,oversubscription=nan", "oversubscription=nan is not a positive number"),
@@ -414,9 +428,12 @@ def test_latencies(text: str, value: float) -> None:
         ),
         ("fat-tree:16,radix=1" + 25 * "0", "0' has more than 18 digits; expected fat-tree:RANKS"),
         ("ring:" + 5000 * "9", "9' has more than 18 digits; expected ring:RANKS"),
-        ("ring:4,bandwidth=1e-320", "rank0->rank1 has .* bytes_per_second; expected a positive number, 1e-100 to 1e+"),
-        ("ring:4,bandwidth=1e308", "rank0->rank1 has 1e.308 bytes_per_second; expected a positive number"),
-        ("ring:4,latency=1e308", "rank0->rank1 has 1e.308 seconds of latency; expected 0 or more, to 1e"),
+        (
+            "ring:4,bandwidth=1e-320B/s",
+            "rank0->rank1 has .* bytes_per_second; expected a positive number, 1e-100 to 1e+",
+        ),
+        ("ring:4,bandwidth=1e308B/s", "rank0->rank1 has 1e.308 bytes_per_second; expected a positive number"),
+        ("ring:4,latency=1e308s", "rank0->rank1 has 1e.308 seconds of latency; expected 0 or more, to 1e"),
         ("fat-tree:16,oversubscription=inf", "oversubscription=inf is not a positive number"),
         ("ring:4,link=core,latency=1us", "the bandwidth of core links is unknown: set bandwidth="),
         ("ring:4@", "expected INNER@OUTER, each KIND:ARGS; found 'ring:4@'"),

@@ -55,12 +55,16 @@ def options_of(reduce: str, overhead: str = "") -> "SimulationOptions":
         if reduce:
             options = replace(options, reduce_bytes_per_second=links.bytes_per_second(reduce))
     except (TopologyError, ValueError):
-        raise ValueError(f"reduce: expected a bandwidth above 0, such as 200GB/s; found {reduce!r}") from None
+        raise ValueError(
+            f"reduce: expected a bandwidth above 0 with its unit, such as 200GB/s; found {reduce!r}"
+        ) from None
     try:
         if overhead:
             options = replace(options, send_seconds=links.seconds(overhead), receive_seconds=links.seconds(overhead))
     except (TopologyError, ValueError):
-        raise ValueError(f"overhead: expected a time of 0 or more, such as 0.5us; found {overhead!r}") from None
+        raise ValueError(
+            f"overhead: expected a time of 0 or more with its unit, such as 0.5us; found {overhead!r}"
+        ) from None
     return options
 
 

@@ -90,21 +90,23 @@ def find_link(name: str) -> Link:
 
 
 def bytes_per_second(text: str) -> float:
-    """Reads "25GB", "25GB/s", "23.5GiB/s", "200Gbps", "200Gb/s" or bytes per second; else raises TopologyError."""
-    match = re.fullmatch(r"([-+.\deE]+?)\s*(?:(Ki|Mi|Gi|[kMGT]?)(B|b)(?:/s|ps)?)?", text.strip())
-    number = _number(match[1]) if match else None
-    if match is None or number is None:
-        raise TopologyError(f"expected a bandwidth such as 25GB/s, 23.5GiB/s or 200Gbps; found {text!r}")
-    return number * _PREFIX[match[2] or ""] / (8 if match[3] == "b" else 1)
+    """Reads "25GB/s", "23.5GiB/s", "200Gbps" or "200Gb/s". Raises TopologyError for other text, also without a unit."""
+    match = re.fullmatch(r"([-+.\deE]+?)\s*(Ki|Mi|Gi|[kMGT]?)(B|b)(?:/s|ps)", text.strip())
+    number = _number(match[1] if match else text)
+    if number is None or (match is None and number):  # 0 needs no unit
+        raise TopologyError(
+            f"expected a bandwidth with its unit per second, such as 25GB/s, 23.5GiB/s or 200Gbps; found {text!r}"
+        )
+    return number * _PREFIX[match[2]] / (8 if match[3] == "b" else 1) if match else number
 
 
 def seconds(text: str) -> float:
-    """Reads "500ns", "1.5us", "2ms", "1s" or seconds. Raises TopologyError for other text."""
-    match = re.fullmatch(r"([-+.\deE]+?)\s*(s|ms|us|ns)?", text.strip())
-    number = _number(match[1]) if match else None
-    if match is None or number is None:
-        raise TopologyError(f"expected a latency such as 500ns or 1.5us; found {text!r}")
-    return number * _SECONDS[match[2] or "s"]
+    """Reads "500ns", "1.5us", "2ms", "1s" or "0". Raises TopologyError for other text, also without a unit."""
+    match = re.fullmatch(r"([-+.\deE]+?)\s*(s|ms|us|ns)", text.strip())
+    number = _number(match[1] if match else text)
+    if number is None or (match is None and number):  # 0 needs no unit
+        raise TopologyError(f"expected a latency with its unit, such as 500ns or 1.5us; found {text!r}")
+    return number * _SECONDS[match[2]] if match else number
 
 
 def _number(text: str) -> float | None:
