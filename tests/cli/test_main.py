@@ -86,6 +86,14 @@ def test_a_value_that_makes_no_sense_is_refused_at_once(
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["simulate", "explain"])
+def test_what_a_shell_would_redirect_is_quoted_in_the_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    arrows = re.findall(r"\S*<?->\S+", capsys.readouterr().out)
+    assert arrows and all(one.startswith("'") and one.endswith("'") for one in arrows)
+
+
 @pytest.mark.parametrize(("text", "jobs"), [("1", 1), ("16", 16), ("-1", -1)])
 def test_numbers_of_jobs(text: str, jobs: int) -> None:
     assert job_count(text) == jobs

@@ -122,7 +122,8 @@ def _with_links(topology: "Topology", change: str) -> "Topology":
     for part in rest.split(","):
         name, equals, value = part.partition("=")
         if name not in readers or not equals:
-            raise ValueError(f"link: expected [LINKS:]bandwidth=25GB/s,latency=2us, or only one; found {change!r}")
+            cut = "; quote what has a > or <, at which a shell redirects" if change.endswith("-") else ""
+            raise ValueError(f"link: expected [LINKS:]bandwidth=25GB/s,latency=2us, or only one; found {change!r}{cut}")
         column, read = readers[name]
         try:
             values[column] = read(value)
