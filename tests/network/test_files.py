@@ -443,3 +443,26 @@ def test_a_latency_without_a_unit_is_refused(text: str) -> None:
 def test_a_wrong_text_is_refused_with_what_was_expected(text: str, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0.5, "0.5 B/s"),
+        (23.46e9, "23.5 GB/s"),
+        (999.6e6, "1 GB/s"),
+        (999.4e6, "999 MB/s"),
+        (4.56e15, "4560 TB/s"),
+    ],
+)
+def test_a_bandwidth_is_written_with_three_digits_and_no_exponent(value: float | None, text: str) -> None:
+    assert links.name_bandwidth(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0.00 us"), (12.34e-6, "12.3 us"), (999.6e-6, "1.00 ms"), (0.9996, "1.00 s"), (6107955.1, "6107955 s")],
+)
+def test_a_time_is_written_with_three_digits_in_the_unit_that_fits(value: float, text: str) -> None:
+    assert links.name_seconds(value) == text

@@ -109,6 +109,26 @@ def seconds(text: str) -> float:
     return number * _SECONDS[match[2]] if match else number
 
 
+def name_bandwidth(bytes_per_second: float | None) -> str:
+    """Returns for example "23.5 GB/s": three digits, decimal units; "-" for None."""
+    if bytes_per_second is None:
+        return "-"
+    rounded = float(f"{bytes_per_second:.3g}")
+    for unit, name in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):
+        if rounded >= unit:
+            return f"{rounded / unit:.3g} {name}" if rounded < 1e3 * unit else f"{rounded / unit:.0f} {name}"
+    return f"{rounded:.3g} B/s"
+
+
+def name_seconds(seconds: float, digits: int = 3) -> str:
+    """Returns for example "12.3 us", "4.56 ms" or "1.50 s"."""
+    rounded = float(f"{seconds:.{digits}g}")
+    factor, unit = (1e6, "us") if rounded < 1e-3 else (1e3, "ms") if rounded < 1 else (1.0, "s")
+    scaled = rounded * factor
+    decimals = max(0, digits - 1 - math.floor(math.log10(scaled))) if scaled >= 0.01 else digits - 1
+    return f"{seconds * factor:.{decimals}f} {unit}"
+
+
 def _number(text: str) -> float | None:
     try:
         return float(text)
