@@ -6,7 +6,7 @@ import pytest
 
 from hocket.cli import main
 from hocket.view.networks import simulation_plots
-from tests.cli.printed import json_of
+from tests.cli.printed import json_of, text_of
 
 CALL = ("simulate", "all_reduce", "--algorithm", "ring", "--topology", "ring:N", "--sweep")
 
@@ -61,3 +61,39 @@ def test_the_error_says_what_to_add(options: str, said: str, capsys: pytest.Capt
     except SystemExit as ended:
         assert ended.code == 2
     assert f"{said}\n" in capsys.readouterr().err
+
+
+DRAWN = "name: lab\ntopology: ring:4\n"
+CHANGED = DRAWN + "change: [{link: rank0->rank1, bandwidth: 1GB/s}]\n"
+
+
+def test_two_files_with_one_name_are_refused_as_rows_and_lines_would_be_alike(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
+    one.write_text(DRAWN)
+    other.write_text(CHANGED)
+    call = ("simulate", "all_reduce", "--algorithm", "ring", "-b", "1K", "--sweep", "--topology", str(one))
+    assert main([*call, "--topology", str(other)]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "found 'lab' in" in said and "one.yaml and in" in said and "write another name: in one of the files" in said
+    renamed = tmp_path / "renamed.yaml"
+    renamed.write_text(CHANGED.replace("lab", "slow"))
+    assert main([*call, "--topology", str(renamed)]) == 0
+
+
+def test_a_kind_whose_size_is_the_rank_count_may_meet_the_same_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CALL, "-b", "1K", "-n", "4", "--topology", "ring:4"]) == 0
+
+
+def test_the_changes_of_a_file_are_told_as_those_of_an_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "lab.yaml"
+    file.write_text(CHANGED)
+    call = ("simulate", "all_reduce", "--algorithm", "ring", "-b", "1K", "--topology")
+    by_file = json_of(capsys, *call, str(file))["changes"]
+    by_option = json_of(capsys, *call, "ring:4", "--link", "rank0->rank1:bandwidth=1GB/s")["changes"]
+    assert by_file == by_option == ["rank0->rank1 1 GB/s (default 48.5 GB/s)"]
+    for command in (call, ("show", "topology")):
+        assert "changed: rank0->rank1 1 GB/s (default 48.5 GB/s)\n" in text_of(capsys, *command, str(file))

@@ -201,9 +201,12 @@ def cases_of(
     cases: list[SimulationCase] = []
     counts: Sequence[int | None] = rank_counts or [ranks_of_layout(groups, dims)]
     layout = (None if groups is None else tuple(groups), None if dims is None else tuple(dims))
+    named: dict[str, str] = {}
     for topology in topologies:
         for num_ranks in counts:
             placed = _network(topology, tuple(links), num_ranks)
+            if isinstance(topology, str):
+                _check_name(placed.name, topology, num_ranks, named)
             tried = algorithms or candidates(collective, placed, *layout)
             shared = (num_ranks, tuple(links), reduce, level, root, overhead)
             cases += [
@@ -216,6 +219,19 @@ def cases_of(
                 case.check()
     distinct = {(case.algorithm, case.network().num_ranks): case for case in cases}.values()
     return cases, [note for case in distinct if (note := case.prove())]
+
+
+def _check_name(name: str, given: str, num_ranks: int | None, named: dict[str, str]) -> None:
+    """Remembers in `named` what was given for a name. Raises ValueError if that was another network."""
+    from hocket.answers.network_options import filled_in
+
+    given = filled_in(given, num_ranks)
+    before = named.setdefault(name, given)
+    if before != given:
+        raise ValueError(
+            f"expected networks of different names, because rows and pictures name them; found {name!r} in {before} "
+            f"and in {given}; write another name: in one of the files"
+        )
 
 
 def check_layout(cases: "Iterable[SimulationCase]") -> None:
