@@ -53,6 +53,12 @@ def test_what_one_link_holds_up_for_too_long_is_not_simulated(
         assert SimulationCase("all_reduce", chosen, size, "ring:4").result().seconds == pytest.approx(best, rel=1e-12)
 
 
+def test_what_is_counted_once_is_told_in_the_singular(capsys: pytest.CaptureFixture[str]) -> None:
+    text = text_of(capsys, "simulate", "all_reduce", "--algorithm", "direct", "-b", "3000001", "--topology", "ring:3")
+    assert "\n1 step: " in text and " 2.86 MiB " in text and "3000001 B" in text.splitlines()[0]
+    assert "line:1: 1 rank; nodes: 1 rank\n" in text_of(capsys, "show", "topology", "line:1")
+
+
 def test_ranges_join_equal_neighbours() -> None:
     assert list(ranges((1, 4, 16), ("a", "a", "b"))) == [
         {"min_bytes": 0, "max_bytes": 15, "algorithm": "a"},

@@ -69,7 +69,7 @@ def test_a_summary_fits_into_a_narrow_terminal(
 def test_summary_for_a_person(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "summary", str(trace)]) == 0
     printed = capsys.readouterr().out
-    for expected in ("2 ranks, 200.00 us", "forward", "130.00 us", "62%", "rank 1", "17.50 us"):
+    for expected in ("2 ranks, 200 us", "forward", "130 us", "62%", "rank 1", "17.5 us"):
         assert expected in printed
     assert "No trace" not in printed and "ends early" not in printed
     alone = tmp_path / "alone.json"

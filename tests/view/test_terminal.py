@@ -7,6 +7,7 @@ import pytest
 from rich.table import Table
 
 from hocket.view import Terminal, num_fitting
+from hocket.view.words import name_amount
 
 HEADERS = ("collective", "ranks", "algorithm", "time (us)")
 ROWS = (("all_reduce", "4", "nonuniform_hierarchical_ring", "12.5"), ("barrier", "16", "direct", "1.25"))
@@ -93,3 +94,18 @@ def test_styles_stay_with_their_words(monkeypatch: pytest.MonkeyPatch) -> None:
     console.print("one [bold]two three[/] \\[four]", style="dim")
     assert lines_of(console) == ["one two", "three", "[four]"]
     assert isinstance(console.file, io.StringIO) and console.file.getvalue().count("\x1b[1;2m") == 2
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [
+        (0, "0 B"),
+        (1000, "1000 B"),
+        (1537911, "1.47 MiB"),
+        (558336 << 20, "545 GiB"),
+        (1023 << 10, "1023 KiB"),
+        (1 << 20, "1 MiB"),
+    ],
+)
+def test_an_amount_has_three_digits_and_no_exponent(num_bytes: int, text: str) -> None:
+    assert name_amount(num_bytes) == text

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from hocket.view.words import name_bytes, name_count, name_range, name_seconds
+from hocket.view.words import name_amount, name_bytes, name_count, name_range, name_seconds
 
 if TYPE_CHECKING:
     from hocket.view.terminal import Terminal
@@ -50,8 +50,8 @@ def _table(found: dict[str, Any]) -> Any:
         table.add_row(
             escape(row["algorithm"]),
             str(row["steps"]),
-            name_bytes(row["sent"]),
-            name_bytes(row["reduced"]),
+            name_amount(row["sent"]),
+            name_amount(row["reduced"]),
             *("-" if seconds is None else _name_predicted(found, seconds) for seconds in predicted),
             "-" if row["measured"] is None else name_seconds(row["measured"]),
             str(row["rounds"] or "-"),
@@ -132,8 +132,9 @@ def _alone(found: dict[str, Any], mine: dict[str, Any], kind: str) -> str:
 
 def _dropped(found: dict[str, Any], mine: dict[str, Any], best: dict[str, Any]) -> str:
     text = (
-        f"{mine['algorithm']} was dropped after {mine['rounds']} rounds of about {name_seconds(mine['measured'])}, "
-        f"because {best['algorithm']} takes only {name_seconds(best['measured'])} (measured)."
+        f"{mine['algorithm']} was dropped after {name_count(mine['rounds'], 'round')} of about "
+        f"{name_seconds(mine['measured'])}, because {best['algorithm']} takes only "
+        f"{name_seconds(best['measured'])} (measured)."
     )
     return " ".join([text, *_differences(found, mine, best)])
 
@@ -154,7 +155,7 @@ def _differences(found: dict[str, Any], mine: dict[str, Any], other: dict[str, A
             if amount == "steps":
                 theirs, own = name_count(other[amount], "step"), str(mine[amount])
             else:
-                theirs, own = f"{name_bytes(other[amount])} {amount}", name_bytes(mine[amount])
+                theirs, own = f"{name_amount(other[amount])} {amount}", name_amount(mine[amount])
             amounts = f"{theirs} in both" if other[amount] == mine[amount] else f"{theirs} against {own}"
             kind = "more" if more > 0 else "less"
             parts.append(f"{_name_predicted(found, abs(more))} {kind} for {part} ({amounts})")
@@ -168,8 +169,8 @@ def _unmeasured(found: dict[str, Any], mine: dict[str, Any]) -> str:
     least = min(found["candidates"], key=lambda row: (row["sent"], row["steps"]))
     return (
         f"{mine['algorithm']} was not measured on this machine, so the choice cannot be compared: {_times_by(found)}. "
-        f"It takes {name_count(mine['steps'], 'step')} and sends {name_bytes(mine['sent'])}; the fewest steps are "
-        f"{fewest['steps']} ({fewest['algorithm']}), the least sent is {name_bytes(least['sent'])} "
+        f"It takes {name_count(mine['steps'], 'step')} and sends {name_amount(mine['sent'])}; the fewest steps are "
+        f"{fewest['steps']} ({fewest['algorithm']}), the least sent is {name_amount(least['sent'])} "
         f"({least['algorithm']})."
     )
 

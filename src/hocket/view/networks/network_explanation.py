@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hocket.view.words import name_bytes, name_layout, name_range, name_seconds
+from hocket.view.words import name_amount, name_bytes, name_count, name_layout, name_range, name_seconds
 
 if TYPE_CHECKING:
     from hocket.view.terminal import Terminal
@@ -48,7 +48,7 @@ def print_network_explanation(console: "Terminal", found: dict[str, Any]) -> Non
 
     rows = found["candidates"]
     size = "" if found["collective"] == "barrier" else f", {name_bytes(found['num_bytes'])}"
-    where = f"{found['collective']}{size} on {escape(found['topology'])}, {found['num_ranks']} ranks"
+    where = f"{found['collective']}{size} on {escape(found['topology'])}, {name_count(found['num_ranks'], 'rank')}"
     layout = name_layout(rows[0]["groups"], rows[0]["dims"])
     console.print(f"{where}: [bold]{escape(found['algorithm'])}[/]{layout and f' in {layout}'} is the fastest.")
     print_changes(console, rows[0]["changes"])
@@ -76,5 +76,5 @@ def _step(step: dict[str, Any]) -> str:
     texts = []
     for size, pairs in sorted(by_size.items()):
         more = f" and {len(pairs) - _MOST_LISTED} more" if len(pairs) > _MOST_LISTED else ""
-        texts.append(f"{name_bytes(round(size))}: {' '.join(pairs[:_MOST_LISTED])}{more}")
+        texts.append(f"{name_amount(size)}: {' '.join(pairs[:_MOST_LISTED])}{more}")
     return f"{number}: " + "; ".join(texts)

@@ -7,7 +7,7 @@ import numpy as np
 
 from hocket.view import saving
 from hocket.view.networks.network_picture import draw_network
-from hocket.view.words import name_bytes
+from hocket.view.words import name_bytes, name_count
 
 if TYPE_CHECKING:
     from hocket.network import SimulationResult
@@ -69,7 +69,9 @@ def over(file: str, rows: Sequence[dict[str, Any]], abscissa: str, ordinate: str
 
     def panel_of(row: dict[str, Any]) -> str:
         where = (
-            f"on {row['topology']}, {row['num_ranks']} ranks" if over_bytes else f"of {name_bytes(row['num_bytes'])}"
+            f"on {row['topology']}, {name_count(row['num_ranks'], 'rank')}"
+            if over_bytes
+            else f"of {name_bytes(row['num_bytes'])}"
         )
         return f"{row['collective']} {where}"
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hocket.view.words import name_bandwidth, name_bytes, name_layout, name_seconds
+from hocket.view.words import name_amount, name_bandwidth, name_bytes, name_count, name_layout, name_seconds
 
 if TYPE_CHECKING:
     from hocket.network import SimulationResult
@@ -25,7 +25,7 @@ def print_result(
     layout = name_layout(row["groups"], row["dims"])
     console.print(
         f"[bold]{row['collective']} {escape(row['algorithm'])}[/]{layout and f' in {layout}'}{size} "
-        f"on {escape(row['topology'])}, {row['num_ranks']} ranks: "
+        f"on {escape(row['topology'])}, {name_count(row['num_ranks'], 'rank')}: "
         f"[bold]{name_seconds(row['seconds'])}[/]"
     )
     print_changes(console, row["changes"])
@@ -59,7 +59,7 @@ def sentences(row: dict[str, Any]) -> list[str]:
     rest = row["contention"]
     if abs(rest) > 1e-3 * row["seconds"]:
         parts.append(f"{name_seconds(abs(rest))} {'contention' if rest > 0 else 'saved by overlap'}")
-    lines.append(": ".join(part for part in (f"{row['num_steps']} steps", ", ".join(parts)) if part))
+    lines.append(": ".join(part for part in (name_count(row["num_steps"], "step"), ", ".join(parts)) if part))
     names, count = row["binding_links"], row["num_binding_links"]
     if names:
         more = f" and {count - len(names)} more" if count > len(names) else ""
@@ -90,7 +90,7 @@ def _links(result: "SimulationResult") -> Any:
             escape(name),
             str(network.link_class[link]),
             name_bandwidth(float(network.bytes_per_second[link])),
-            name_bytes(round(float(result.link_bytes[link]))),
+            name_amount(float(result.link_bytes[link])),
             name_seconds(float(busy[link])),
             f"{busy[link] / result.seconds:.0%}",
         )
@@ -98,7 +98,7 @@ def _links(result: "SimulationResult") -> Any:
         meant = network.link_class == kind
         used = int(np.count_nonzero(result.link_bytes[meant]))
         mean = float(busy[meant].mean())
-        carried = name_bytes(round(float(result.link_bytes[meant].sum())))
+        carried = name_amount(float(result.link_bytes[meant].sum()))
         table.add_row(
             f"all {int(meant.sum())}, {used} used",
             kind,
