@@ -54,6 +54,19 @@ def test_hosts_of_a_fat_tree_are_near_each_other_whatever_is_above_them(capsys: 
     assert {right - left for left, right in pairwise(hosts)} == {76}
 
 
+def test_a_narrow_terminal_shows_the_first_of_many_equal_hosts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(show(capsys, "fat-tree:64").splitlines()) > 64, "a pipe gets all"
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    lines = show(capsys, "fat-tree:64").splitlines()
+    assert len(lines) < 30
+    assert any("these are the first 10 of 64 devices; --json has all." in line for line in lines)
+    assert any(line.startswith("host9 NET") or line.startswith("host9  NET") for line in lines)
+    assert not any("host10" in line for line in lines)
+
+
 def test_a_large_network_has_no_matrix(capsys: pytest.CaptureFixture[str]) -> None:
     assert "The matrix is not shown: there are more than 256 devices.\n" in show(capsys, "--topology", "ring:300")
 
