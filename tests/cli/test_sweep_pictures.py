@@ -1,5 +1,6 @@
 """hocket simulate --sweep --plot: which pictures come, and what the others need."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,9 @@ def test_what_a_missing_picture_needs_is_said(
     assert main([*CALL, *options.split(), "--plot", stem]) == 0
     said = capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == sorted(tmp_path / f"all-{name}.svg" for name in drawn)
-    assert needs.format(stem) in said and bool(said) == bool(needs)
+    assert needs.format(stem) in said and said.startswith("hocket simulate: ") == bool(needs)
+    wrote = [line.removeprefix("wrote ") for line in said.splitlines() if line.startswith("wrote ")]
+    assert wrote == [f"{stem}-{name}.svg" for name in drawn]
 
 
 def test_too_many_busy_links_are_not_drawn(
@@ -37,13 +40,14 @@ def test_too_many_busy_links_are_not_drawn(
     monkeypatch.setattr(simulation_plots, "_MOST_DRAWN", 7)
     assert main([*CALL, "-b", "1K", "-n", "8", "--plot", str(tmp_path / "all")]) == 0
     said = capsys.readouterr().err
-    assert "hocket simulate: drew nothing; " in said and "heat.svg needs fewer ranks: more than 7 links" in said
+    assert "wrote" not in said and "heat.svg needs fewer ranks: more than 7 links" in said
 
 
 def test_a_barrier_has_no_sizes_to_ask_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call = ("simulate", "barrier", "--topology", "ring:4", "--sweep", "--plot", str(tmp_path / "all"))
-    assert json_of(capsys, *call)["pictures"] == [str(tmp_path / "all-heat.svg")]
-    assert capsys.readouterr().err == ""
+    assert main([*call, "--json"]) == 0
+    found, heat = capsys.readouterr(), str(tmp_path / "all-heat.svg")
+    assert json.loads(found.out)["pictures"] == [heat] and found.err == f"wrote {heat}\n"
 
 
 @pytest.mark.parametrize(

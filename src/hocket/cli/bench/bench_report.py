@@ -14,6 +14,7 @@ from typing import Any
 
 from hocket import __version__
 from hocket.cli.bench.bench_settings import BenchSettings, as_config, op_in_nccl, type_in_nccl
+from hocket.cli.writable import say_written
 from hocket.runtime import MachineCosts
 from hocket.runtime.tuning import host_bound, machine_costs
 from hocket.schedule import COLLECTIVES
@@ -144,6 +145,7 @@ class Report:
             _print(json.dumps(found))
         if self._settings.json_file is not None:
             saving.write(self._settings.json_file, json.dumps(found, indent=1) + "\n")
+            say_written(self._settings.json_file)
 
     # NCCL ------------------------------------------------------------------------------------------------------------
 

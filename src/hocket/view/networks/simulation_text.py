@@ -39,6 +39,34 @@ def print_result(
         console.print_table(compared([row, *others]))
 
 
+def print_sweep(console: "Terminal", rows: Sequence[dict[str, Any]]) -> None:
+    """Prints a table with a line for each case of a sweep; what is the same for all stands in the line above."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    said = {
+        "topology": [row["topology"] for row in rows],
+        "changed": ["; ".join(row["changes"]) for row in rows],
+        "ranks": [name_count(row["num_ranks"], "rank") for row in rows],
+        "layout": [name_layout(row["groups"], row["dims"]) for row in rows],
+        "size": ["" if row["collective"] == "barrier" else name_bytes(row["num_bytes"]) for row in rows],
+        "algorithm": [row["algorithm"] for row in rows],
+    }
+    different = {name: texts for name, texts in said.items() if len(set(texts)) > 1}
+    same = [texts[0] for name, texts in said.items() if name not in different and name != "changed" and texts[0]]
+    console.print(", ".join([rows[0]["collective"], *same]), style="bold", markup=False)
+    if "changed" not in different:
+        print_changes(console, rows[0]["changes"])
+    table = Table(*different, box=None)
+    for name in ("time", "x bound", "busbw"):
+        table.add_column(name, justify="right")
+    for number, row in enumerate(rows):
+        ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        cells = (escape(texts[number]) for texts in different.values())
+        table.add_row(*cells, name_seconds(row["seconds"]), ratio, name_bandwidth(row["busbw"]))
+    console.print_table(table)
+
+
 def print_changes(console: "Terminal", changes: Sequence[str]) -> None:
     """Prints which constants are not the usual ones, if there are any."""
     if changes:
