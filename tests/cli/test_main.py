@@ -72,6 +72,10 @@ def test_the_error_says_which_name_is_near(command: str, near: str, capsys: pyte
     [
         ("simulate all_reduce --topology ring:4 --overhead -1us", "overhead: expected a time of 0 or more"),
         ("simulate all_reduce --topology ring:4 --reduce -1GB/s", "reduce: expected a bandwidth above 0"),
+        ("simulate all_reduce --sweep --topology ring:N", "'ring:N': N stands for the rank count; give it as -n"),
+        ("explain all_reduce -b 1K --topology dgx-h100:1@ring:N", "N stands for the rank count; give it as -n"),
+        ("show topology ring:N", "N stands for the rank count; give it as -n (ranks=), or write a number"),
+        ("simulate all_reduce --topology torus:NxN -n 4", "N stands for the number of all ranks, as in ring:N"),
         ("verify hierarchical --groups 99999999", "expected at most 1048576 ranks in all; found '99999999'"),
         ("verify torus --dims 99999x99999", "expected at most 1048576 ranks in all; found '99999x99999'"),
     ],

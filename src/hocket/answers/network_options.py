@@ -38,11 +38,23 @@ def topology_of(named: "str | Topology", links: Sequence[str] = (), num_ranks: i
 
 
 def filled_in(named: str, num_ranks: int | None) -> str:
-    """Returns KIND:ARGS with num_ranks in the place of N; the same text without num_ranks, or if it has no ARGS."""
+    """Returns KIND:ARGS with num_ranks in the place of N. Raises ValueError if there is an N and no number for it."""
+    from hocket.network import KINDS
+
     kind, colon, arguments = named.partition(":")
-    if num_ranks is None or not colon:
+    if not colon or kind not in KINDS:
         return named
-    return kind + colon + re.sub(rf"\b{PLACEHOLDER}\b", str(num_ranks), arguments)
+    if re.search(rf"\b{PLACEHOLDER}x|x{PLACEHOLDER}\b", arguments):
+        raise ValueError(
+            f"{PLACEHOLDER} stands for the number of all ranks, as in ring:{PLACEHOLDER}, not for a length; found "
+            f"{named!r}; write the lengths as numbers, one network for each rank count"
+        )
+    whole = re.compile(rf"\b{PLACEHOLDER}\b")
+    if num_ranks is None and whole.search(arguments):
+        raise ValueError(
+            f"{named!r}: {PLACEHOLDER} stands for the rank count; give it as -n (ranks=), or write a number"
+        )
+    return f"{kind}:{whole.sub(str(num_ranks), arguments)}"
 
 
 def options_of(reduce: str, overhead: str = "") -> "SimulationOptions":
