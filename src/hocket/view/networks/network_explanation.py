@@ -60,7 +60,7 @@ def print_network_explanation(console: "Terminal", found: dict[str, Any]) -> Non
         console.print(line, markup=False)
     if found["fastest"]:
         parts = (f"{one['algorithm']} {name_range(one['min_bytes'], one['max_bytes'])}" for one in found["fastest"])
-        console.print(f"Fastest by size: {'; '.join(parts)}.", markup=False)
+        console.print(f"Fastest by size: {'; '.join(parts)}. Times within 1% count as equal.", markup=False)
     console.print(f"\nMessages of {found['algorithm']}, source>target:", markup=False)
     for step in found["steps"][:_MOST_LISTED]:
         console.print(f"  {_step(step)}", markup=False)
