@@ -132,6 +132,12 @@ def _drawn(entries: Mapping[str, Any], name: str) -> Topology:
         links += [link] * len(directions)
     kind = np.array(kinds, np.str_)
     endpoint = np.isin(kind, _ENDPOINTS)
+    several = dict.fromkeys(kinds)
+    if not endpoint.any() and len(several) > 1 and "ranks" not in entries:
+        raise TopologyError(
+            f"{name}: nodes: expected ranks, of the kinds {', '.join(_ENDPOINTS)}, or named in ranks: [...]; found "
+            f"{', '.join(several)}"
+        )
     pairs = np.array(ends, np.int64).reshape(-1, 2)
     return Topology(
         name=name,
