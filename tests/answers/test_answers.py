@@ -244,7 +244,7 @@ def test_an_algorithm_of_ones_own_is_explained_beside_the_others(where: dict[str
     file.write_text(BROKEN.replace("p // 2", "p - 1").replace("half", "whole"))
     found = hocket.explain("all_gather", "64K", algorithm=f"{file}:whole", **where)
     twins = {name for one in found.candidates for name in getattr(one, "twins", ())}
-    assert "whole" in {one.algorithm for one in found.candidates} | twins
+    assert f"{file}:whole" in {one.algorithm for one in found.candidates} | twins and found.asked == (f"{file}:whole",)
     file.write_text(BROKEN)
     with pytest.raises(hocket.errors.VerifyError, match="law 2"):
         hocket.explain("all_gather", "64K", algorithm=f"{file}:half", **where)
