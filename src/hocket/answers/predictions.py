@@ -78,10 +78,9 @@ class Prediction(Answer):
 
     def svg(self) -> str:
         """Returns the network as SVG; the busier a link, the thicker and redder it is."""
-        from hocket.view import draw_network
+        from hocket.view import draw_network, name_case
 
-        title = f"{self.collective} {self.algorithm}"
-        return "" if self.result is None else draw_network(self.result.topology, self.result, title)
+        return "" if self.result is None else draw_network(self.result.topology, self.result, name_case(self.row()))
 
 
 def simulate(

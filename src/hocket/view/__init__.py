@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hocket.view.traces.trace_view import write_page as write_page
     from hocket.view.words import name_bandwidth as name_bandwidth
     from hocket.view.words import name_bytes as name_bytes
+    from hocket.view.words import name_case as name_case
     from hocket.view.words import name_count as name_count
     from hocket.view.words import name_counts as name_counts
     from hocket.view.words import name_layout as name_layout
@@ -60,6 +61,7 @@ else:
             "words": [
                 "name_bandwidth",
                 "name_bytes",
+                "name_case",
                 "name_count",
                 "name_counts",
                 "name_layout",

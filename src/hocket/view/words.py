@@ -1,7 +1,8 @@
 """Formats numbers for readers: lists of rank counts, sizes, ranges of sizes, times."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hocket.errors import name_count as name_count
 
@@ -32,6 +33,12 @@ def name_bytes(num_bytes: int) -> str:
         if num_bytes >= unit and num_bytes % unit == 0:
             return f"{num_bytes // unit} {name}"
     return f"{num_bytes} B"
+
+
+def name_case(row: Mapping[str, Any]) -> str:
+    """Returns the simulated call of a row, for example "all_reduce ring, 64 KiB"; a barrier has no size."""
+    size = "" if row["collective"] == "barrier" else f", {name_bytes(row['num_bytes'])}"
+    return f"{row['collective']} {row['algorithm']}{size}"
 
 
 def name_range(first: int, last: int | None) -> str:
