@@ -321,7 +321,7 @@ def test_a_breach_of_the_law_names_the_line_of_the_step_or_of_the_algorithm(
     with pytest.raises(VerifyError, match=rf"^{file}:{line}: law {law} ?[:(]") as caught:
         one.verify(4)
     assert (caught.value.site, caught.value.law) == (f"{file}:{line}", law)
-    assert str(caught.value).count(str(file)) == 1
+    assert str(caught.value).removesuffix(caught.value.next_step).count(str(file)) == 1
     assert pickle.loads(pickle.dumps(caught.value)).site == f"{file}:{line}"
 
 
@@ -346,7 +346,9 @@ def test_a_mistake_in_a_composition_names_the_operator_and_its_part() -> None:
                 src=schedule.ranks[:, None], dst=schedule.ranks, **blocks, src_buffer="input", dst_buffer="output"
             )
 
-    with pytest.raises(VerifyError, match=r": law 2 .*; in own_twice\.reversed\(\)\n"):
+    with pytest.raises(
+        VerifyError, match=r": law 2 .*; in own_twice\.reversed\(\); `hocket show .*:own_back -n 3` draws where\n"
+    ):
         algorithm("reduce_scatter", name="own_back")(twice.reversed()).verify(3)
     with pytest.raises(ScheduleError, match=r" \(own_wrong, 3 ranks\): reversed: .*; in own_io\.reversed\(\)"):
         algorithm("all_reduce", name="own_wrong")(io.reversed().then(twice)).build(3)

@@ -4,8 +4,10 @@ An algorithm is a function that writes one schedule for a rank count and root, o
 promises (`steps`, `sent`, `labels`) are data, and `verify` checks them.
 """
 
+import contextlib
 import functools
 import operator
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -27,6 +29,7 @@ from hocket.errors import ScheduleError, VerifyError, did_you_mean, name_count
 from hocket.schedule import COLLECTIVES, Builder, Certificate, Declared, Schedule, compose, find_collective, verify
 
 _CACHED_SCHEDULES = 64
+_MOST_DRAWN = 64  # ranks; `hocket show` lists the steps of more
 
 _Arguments = ParamSpec("_Arguments")
 _Returned = TypeVar("_Returned")
@@ -166,8 +169,27 @@ class Algorithm:
             error.locate(site if known else self.source)
             if self.composed:
                 error.args = (f"{error.args[0]}; in {self.composed}",)
+            if error.law == 2 and (command := self._command_that_draws(schedule)):
+                error.suggest(f"`{command}` draws where")
             error.add_note(f"in the schedule of {self} for {schedule.num_ranks} ranks, root {schedule.root}")
             raise
+
+    def _command_that_draws(self, schedule: Schedule) -> str:
+        """The `hocket show` command for one of its schedules; "" if there is none, or if it would be a list."""
+        file = self.source.rpartition(":")[0]
+        if ALGORITHMS.get((self.collective, self.name)) is not self or not file.endswith(".py"):
+            return ""
+        with contextlib.suppress(ScheduleError, ValueError):  # a default layout that does not exist
+            if (
+                schedule.num_ranks > _MOST_DRAWN
+                or self.build(schedule.num_ranks, schedule.root).digest != schedule.digest
+            ):
+                return ""
+            several = sum(name == self.name for _, name in ALGORITHMS) > 1
+            collective = f" --collective {self.collective}" if several else ""
+            root = f" --root {schedule.root}" if schedule.root else ""
+            return f"hocket show {shlex.quote(f'{file}:{self.name}')} -n {schedule.num_ranks}{root}{collective}"
+        return ""
 
     def then(self, other: "Algorithm", *, collective: str | None = None) -> "Algorithm":
         """This algorithm, then the other one: compose.then for every rank count and root."""

@@ -150,7 +150,7 @@ def show(
         if laws:
             labels = sorted(one.verify(num_ranks, root, groups=groups, dims=dims, laws=laws).labels)
     except VerifyError as error:
-        breach = str(error)
+        breach = str(error).removesuffix(error.next_step)  # which is to draw it
     return ShownSchedule(
         name=one.name,
         collective=one.collective,
