@@ -328,7 +328,6 @@ def test_the_table_is_that_of_ranks_with_these_cores(
         (["gather_v", "-n", "4", "-b", "8"], "found 'gather_v'"),
         (["all_reduce", "-n", "0", "-b", "8"], "ranks: expected at least 1, found 0"),
         (["all_reduce"], "expected ranks (--ranks), or a topology"),
-        (["all_reduce", "-n", "4"], "expected num_bytes (--bytes), the size of the call"),
         (
             ["broadcast", "-n", "100000", "-b", "8"],
             "ranks: expected at most 1024 on one host; found 1000",

@@ -95,7 +95,6 @@ def test_where_the_bound_is_nothing_no_ratio_is_told(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["all_reduce", "--topology", "ring:4"], "expected num_bytes (--bytes)"),
         (["barrier", "-b", "8", "--topology", "ring:4"], "expected no num_bytes (--bytes)"),
         (["all_reduce", "-b", "8", "--topology", "ring:4", "-n", "8"], "has 4 ranks; found 8"),
         (["all_reduce", "-b", "8", "--topology", "ring:4", "--measure"], "(--measure) times this machine"),

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from hocket.answers.answer import Answer
 from hocket.answers.limits import check_memory, check_ranks
+from hocket.answers.network_options import read_links
 from hocket.answers.networks import Network, named_network
 from hocket.answers.predictions import Prediction
-from hocket.answers.quantities import parse_size, ranks_of_layout, read_num_ranks
-from hocket.answers.simulation_case import SimulationCase, algorithms_of, check_collective
+from hocket.answers.quantities import parse_size, ranks_of_layout, read_layout, read_num_ranks
+from hocket.answers.simulation_case import DEFAULT_BYTES, SimulationCase, algorithms_of, check_collective
 from hocket.overloads import overload
 
 if TYPE_CHECKING:
@@ -137,6 +138,16 @@ class NetworkExplanation(Answer):
 @overload
 def explain(
     collective: str,
+    num_bytes: int | str | None,
+    ranks: int,
+    *,
+    topology: None = ...,
+    algorithm: "str | Algorithm | Sequence[str | Algorithm]" = ...,
+    measure: bool = ...,
+) -> Explanation: ...
+@overload
+def explain(
+    collective: str,
     num_bytes: int | str | None = ...,
     *,
     ranks: int,
@@ -148,11 +159,11 @@ def explain(
 def explain(
     collective: str,
     num_bytes: int | str | None = ...,
+    ranks: int | None = ...,
     *,
     topology: "str | Network | Topology",
-    ranks: int | None = ...,
     algorithm: "str | Algorithm | Sequence[str | Algorithm]" = ...,
-    links: Sequence[str] = ...,
+    links: str | Sequence[str] = ...,
     reduce: str = ...,
     overhead: str = ...,
     groups: Sequence[int] | None = ...,
@@ -162,12 +173,12 @@ def explain(
 def explain(
     collective: str,
     num_bytes: int | str | None = ...,
-    *,
     ranks: int | None = ...,
+    *,
     topology: "str | Network | Topology | None" = ...,
     algorithm: "str | Algorithm | Sequence[str | Algorithm]" = ...,
     measure: bool = ...,
-    links: Sequence[str] = ...,
+    links: str | Sequence[str] = ...,
     reduce: str = ...,
     overhead: str = ...,
     groups: Sequence[int] | None = ...,
@@ -178,12 +189,12 @@ def explain(
 def explain(
     collective: str,
     num_bytes: int | str | None = None,
-    *,
     ranks: int | None = None,
+    *,
     topology: "str | Network | Topology | None" = None,
     algorithm: "str | Algorithm | Sequence[str | Algorithm]" = (),
     measure: bool = False,
-    links: Sequence[str] = (),
+    links: str | Sequence[str] = (),
     reduce: str = "",
     overhead: str = "",
     groups: Sequence[int] | None = None,
@@ -191,19 +202,20 @@ def explain(
 ) -> Explanation | NetworkExplanation:
     """Explains which algorithm runs for a call, what each would cost, and why one of them wins.
 
-    num_bytes: the size of the whole vector, a number or text such as "64K"; not for barrier. With `ranks` alone the
-    call is explained on this host; measure=True times the algorithms now. With `topology`, KIND:ARGS, a file, or what
-    hocket.topology returns, all costs are simulated on that network, among its first `ranks` ranks; links, reduce and
-    overhead change it as the options of `hocket simulate` do; groups and dims are for algorithms that take them.
-    algorithm: FILE.py:NAME, what @hocket.algorithm returns, or several, to compare with the built-in algorithms. Raises
-    ValueError for a bad argument, TopologyError for an impossible network, VerifyError for an algorithm that breaks a
-    law.
+    num_bytes: the size of the whole vector, a number or text such as "64M" (the default); not for barrier. With
+    `ranks` alone the call is explained on this host; measure=True times the algorithms now. With `topology`,
+    KIND:ARGS, a file, or what hocket.topology returns, all costs are simulated on that network, among its first
+    `ranks` ranks; links, reduce and overhead change it as the options of `hocket simulate` do; groups and dims are
+    for algorithms that take them. algorithm: FILE.py:NAME, what @hocket.algorithm returns, or several, to compare
+    with the built-in algorithms. Raises ValueError for a bad argument, TopologyError for an impossible network,
+    VerifyError for an algorithm that breaks a law.
     """
     from hocket.schedule import find_collective_name
 
     collective = find_collective_name(collective) or collective
     if topology is None and ranks is None:
         raise ValueError("expected ranks (--ranks), or a topology (--topology); found neither")
+    groups, dims = read_layout(groups, dims)
     options = {"links": links, "reduce": reduce, "overhead": overhead, "groups": groups, "dims": dims}
     if topology is None and any(options.values()):
         named = ", ".join(name for name, value in options.items() if value)
@@ -218,11 +230,9 @@ def explain(
 
         if collective not in tuner.COLLECTIVES:
             raise ValueError(f"expected a collective, one of {', '.join(tuner.COLLECTIVES)}; found {collective!r}")
-    if (num_bytes is None) != (collective == "barrier"):
-        if num_bytes is None:
-            raise ValueError("expected num_bytes (--bytes), the size of the call; found none")
+    if collective == "barrier" and num_bytes is not None:
         raise ValueError(f"expected no num_bytes (--bytes), as barrier moves no data; found {num_bytes}")
-    size = 1 if num_bytes is None else parse_size(num_bytes)
+    size = 1 if collective == "barrier" else parse_size(DEFAULT_BYTES if num_bytes is None else num_bytes)
     own = _registered(algorithm, collective)
     if topology is None:
         assert ranks is not None
@@ -237,11 +247,11 @@ def explain(
         size,
         named_network(topology),
         ranks,
-        tuple(links),
+        read_links(links),
         reduce,
         overhead=overhead,
-        groups=None if groups is None else tuple(groups),
-        dims=None if dims is None else tuple(dims),
+        groups=groups,
+        dims=dims,
     )
     for one in own.values():
         replace(call, algorithm=one.name).prove()

@@ -17,7 +17,7 @@ DEFAULT_LEVEL = "events"
 _MOST_NAMED = 4  # links that have the same change
 
 
-def topology_of(named: "str | Topology", links: Sequence[str] = (), num_ranks: int | None = None) -> "Topology":
+def topology_of(named: "str | Topology", links: str | Sequence[str] = (), num_ranks: int | None = None) -> "Topology":
     """Returns a network, changed by `links` as --link changes it, with its first num_ranks ranks (default: all).
 
     named: KIND:ARGS or a file, in which N stands for num_ranks; or a Topology. Raises TopologyError or ValueError.
@@ -32,7 +32,7 @@ def topology_of(named: "str | Topology", links: Sequence[str] = (), num_ranks: i
     else:
         topology = named
     given = topology
-    for change in [links] if isinstance(links, str) else links:
+    for change in read_links(links):
         topology = _with_links(topology, change)
     topology = replace(topology, changes=(*given.changes, *_changed_links(given, topology)))
     if num_ranks in (None, topology.num_ranks):
@@ -40,6 +40,11 @@ def topology_of(named: "str | Topology", links: Sequence[str] = (), num_ranks: i
     if num_ranks > topology.num_ranks:
         raise ValueError(f"ranks: {topology.name} has {topology.num_ranks} ranks; found {num_ranks}")
     return topology.place(range(num_ranks))
+
+
+def read_links(links: str | Sequence[str]) -> tuple[str, ...]:
+    """Returns changes of links. A text is one change."""
+    return (links,) if isinstance(links, str) else tuple(links)
 
 
 def options_of(reduce: str, overhead: str = "") -> "SimulationOptions":
