@@ -86,8 +86,14 @@ class Algorithm:
         schedule; ScheduleError, with the line, if the program that writes it has a mistake.
         """
         layout = self.layout(num_ranks, root, groups=groups, dims=dims)
-        with self._in_its_code(num_ranks):
-            return self._build(layout)
+        try:
+            with self._in_its_code(num_ranks):
+                return self._build(layout)
+        except ScheduleError as error:
+            named = str(layout)
+            if named not in str(error):
+                error.args = (f"{error.args[0]}{named}",)
+            raise
 
     def layout(
         self,
@@ -271,7 +277,7 @@ def _named_arguments(function: Callable[_Arguments, _Returned]) -> Callable[_Arg
 @_named_arguments
 def algorithm(
     *collectives: str,
-    name: str,
+    name: str | None = None,
     chunks: Promise | None = None,
     steps: Promise | None = None,
     sent: Promise | None = None,
@@ -283,6 +289,7 @@ def algorithm(
 ) -> Callable[[Callable[[Builder], None] | Algorithm], Algorithm]:
     """Register a function that writes a schedule, or a composition of algorithms, under (collective, name).
 
+    Without a name, that of the function is taken; a composition needs one.
     One function may serve several collectives: it is registered for each, and the Algorithm for the first one is
     returned. A later definition replaces an earlier one with the same name, from the next call on, also in a
     communicator that has used the earlier one. Built-in algorithms cannot be replaced: ValueError. Any other wrong
@@ -307,10 +314,13 @@ def algorithm(
     check_arguments(source, {"name": name, "doc": doc}, promises, {"groups": groups, "dims": dims}, labels, ranks)
 
     def register(program: Callable[[Builder], None] | Algorithm) -> Algorithm:
+        called = name or getattr(program, "__name__", None)
+        if called in (None, "<lambda>"):
+            raise ScheduleError(f"{source}: expected name=, because {program} has no name of its own; found none")
         made = [
             replace(
                 one,
-                name=name,
+                name=called,
                 doc=doc or one.doc,
                 source=source,
                 chunks=promises["chunks"],
@@ -321,15 +331,15 @@ def algorithm(
                 groups=groups or one.groups,
                 dims=dims or one.dims,
             )
-            for one in (_made_of(program, collective, name, promises["chunks"], source) for collective in collectives)
+            for one in (_made_of(program, collective, called, promises["chunks"], source) for collective in collectives)
         ]
         for one in made:
             _check_needs(one)
-            before = ALGORITHMS.get((one.collective, name))
+            before = ALGORITHMS.get((one.collective, called))
             if before is not None and is_built_in(before.source):
                 raise ValueError(f"{one}: {before} is built in; choose another name")
-        is_replacing = any((one.collective, name) in ALGORITHMS for one in made)
-        REGISTERED.update({(one.collective, name): one for one in made})
+        is_replacing = any((one.collective, called) in ALGORITHMS for one in made)
+        REGISTERED.update({(one.collective, called): one for one in made})
         if is_replacing:
             tell_replaced()
         return made[0]
