@@ -137,6 +137,12 @@ def verify(
     started = time.perf_counter()
     try:
         algorithms = _select(algorithm, collective)
+        if algorithm is None:  # groups and dims then mean the algorithms that take them
+            taken = [name for name, value in given.items() if value is not None]
+            algorithms = [one for one in algorithms if all(getattr(one, name) for name in taken)]
+            if not algorithms:
+                of = f" of {collective}" if collective else ""
+                raise ValueError(f"expected an algorithm{of} that takes {' and '.join(taken)}; found none")
         jobs = [
             job
             for one in algorithms

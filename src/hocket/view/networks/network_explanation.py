@@ -58,7 +58,7 @@ def print_network_explanation(console: "Terminal", found: dict[str, Any]) -> Non
     """Prints the candidates with their costs, why the first one wins, its messages, and the fastest per size."""
     from rich.markup import escape
 
-    from hocket.view.networks.simulation_text import compared, print_changes, sentences
+    from hocket.view.networks.simulation_text import compared, print_changes, print_layouts, sentences
 
     rows = found["candidates"]
     size = "" if found["collective"] == "barrier" else f", {name_bytes(found['num_bytes'])}"
@@ -68,6 +68,7 @@ def print_network_explanation(console: "Terminal", found: dict[str, Any]) -> Non
     print_changes(console, rows[0]["changes"])
     console.print()
     console.print_table(compared(rows))
+    print_layouts(console, rows)
     console.print()
     for paragraph in reasons(found):
         console.print(paragraph, markup=False)
