@@ -102,6 +102,13 @@ def test_the_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert "has nothing to send." in text_of(capsys, "explain", "all_reduce", "-b", "8", "--topology", "ring:1")
 
 
+def test_an_algorithm_that_was_asked_about_is_compared_with_the_fastest(capsys: pytest.CaptureFixture[str]) -> None:
+    last = json_of(capsys, "explain", *CALL)["candidates"][-1]["algorithm"]
+    assert json_of(capsys, "explain", *CALL, "--algorithm", last)["asked"] == [last]
+    text = text_of(capsys, "explain", *CALL, "--algorithm", last)
+    assert f"; {last} takes " in text and "; the next best, " in text
+
+
 def test_where_the_bound_is_nothing_no_ratio_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     text = text_of(capsys, "explain", "barrier", "--topology", "ring:4,latency=0", "--overhead", "1us")
     assert " takes " in text and "; the next best, " in text and "times the lower bound" not in text
@@ -110,7 +117,6 @@ def test_where_the_bound_is_nothing_no_ratio_is_told(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["all_reduce", "--topology", "ring:4"], "expected num_bytes (--bytes)"),
         (["barrier", "-b", "8", "--topology", "ring:4"], "expected no num_bytes (--bytes)"),
         (["all_reduce", "-b", "8", "--topology", "ring:4", "-n", "8"], "has 4 ranks; found 8"),
         (["all_reduce", "-b", "8", "--topology", "ring:4", "--measure"], "(--measure) times this machine"),

@@ -42,6 +42,41 @@ def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        ("explain all_reduce -n 4 -b 64Q", "hocket explain: error: argument -b/--bytes: expected a size in bytes"),
+        ("explain", "hocket explain: error: the following arguments are required: COLLECTIVE"),
+        ("bench --ranks x", "hocket bench: error: argument -g/--ngpus/--ranks: expected a whole number"),
+        ("trace frobnicate x", "hocket trace: error: argument ACTION: invalid choice"),
+        ("run", "hocket run: error: the following arguments are required"),
+        ("frobnicate", "hocket: error: argument COMMAND: invalid choice"),
+    ],
+)
+def test_a_wrong_argument_is_one_line_and_where_to_read_more(
+    command: str, error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(command.split())
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(error) and second == f"see {error.partition(':')[0]} --help"
+
+
+@pytest.mark.parametrize(
+    ("command", "owners"),
+    [
+        ("show topology ring:4 --link nic:latency=1us", "--link belongs to hocket simulate, hocket explain"),
+        ("explain all_reduce --sweep", "--sweep belongs to hocket simulate"),
+    ],
+)
+def test_an_option_of_other_commands_is_told_to_be_theirs(
+    command: str, owners: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(command.split())
+    assert f"; {owners}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("command", "near"),
     [
         ("sho", "show"),

@@ -107,6 +107,6 @@ def test_a_second_network_is_refused_and_the_command_that_compares_is_named(
         main([*command.split(), "--topology", "ring:4", "--topology", "ring:8"])
     said = capsys.readouterr().err
     assert ended.value.code == 2 and "expected one network; found ring:4 and ring:8; run the command once" in said
-    compared = said.rpartition(": hocket ")[2].split()
+    compared = said.splitlines()[0].rpartition(": hocket ")[2].split()
     rows = text_of(capsys, *compared).splitlines()
     assert {row.split(",")[2] for row in rows[1:]} == {"ring:4", "ring:8"}

@@ -34,6 +34,21 @@ def test_what_a_missing_picture_needs_is_said(
     assert wrote == [f"{stem}-{name}.svg" for name in drawn]
 
 
+def test_no_two_lines_of_a_plot_look_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = []
+    monkeypatch.setattr(simulation_plots, "saved", lambda figure, _: figures.append(figure))
+    names = [f"algorithm {number}" for number in range(20)]
+    rows = [
+        {"collective": "all_reduce", "topology": "ring:4", "num_ranks": 4, "algorithm": name, "num_bytes": size}
+        | {"seconds": 1.0, "bound_seconds": 0.5}
+        for name in names
+        for size in (1, 2)
+    ]
+    simulation_plots.over(str(tmp_path / "time.svg"), rows, "num_bytes", "seconds")
+    lines = [line for line in figures[0].axes[0].get_lines() if line.get_label() in names]
+    assert len({(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}) == len(names)
+
+
 def test_too_many_busy_links_are_not_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

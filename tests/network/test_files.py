@@ -246,6 +246,19 @@ def test_kinds_are_loaded_by_name() -> None:
         ("nodes: {gpu: [a, b]}\nlinks: [{between: [a, c], link: qpi}]\n", r"links\[0\] has an unknown node 'c'"),
         ("nodes: {gpu: [a, b]}\nlinks: [{between: [a, b]}]\n", r"links\[0\]: expected link:, or class:"),
         ("nodes: {gpu: [a, b]}\nlinks: [{between: a, link: qpi}]\n", r"links\[0\]: expected between: \[a, b\]"),
+        ("nodes: {gpu: [a0, b0]}\nlinks: [{between: [a0, b7], link: qpi}]\n", "node 'b7'; the nodes are a0, b0$"),
+        ("topology: ring:4\nranks: [b7]\n", "unknown node 'b7'; the nodes are rank0, rank1, rank2, rank3$"),
+        ("topology: ring:14\nranks: [b7]\n", "rank11 and 2 more$"),
+        ("topology: ring:4\nchnage: []\n", "found topology, chnage; 'chnage' is unknown; did you mean 'change'"),
+        ("topology: ring:4\ncolour: red\n", "found topology, colour; 'colour' is unknown$"),
+        (
+            "nodes: {gpu: [a, b]}\nlinks: [{betwen: [a, b], link: qpi}]\n",
+            r"links\[0\]: .*; 'betwen' is unknown; did you mean 'between'",
+        ),
+        (
+            "topology: ring:4\nchange: [{link: nic, bandwith: 1GB/s}]\n",
+            r"change\[0\]: .*; 'bandwith' is unknown; did you mean 'bandwidth'",
+        ),
         ("nodes: {gpu: [a, b]}\nlinks: [[a, b]]\n", r"links\[0\]: expected entries by name"),
         ("nodes: {gpu: [a, b]}\nlinks: {a: b}\n", "expected a list as links"),
         (

@@ -15,7 +15,7 @@ DEFAULT_LEVEL = "events"
 """How exactly a call is simulated, unless somebody asks for another level."""
 
 
-def topology_of(named: "str | Topology", links: Sequence[str] = (), num_ranks: int | None = None) -> "Topology":
+def topology_of(named: "str | Topology", links: str | Sequence[str] = (), num_ranks: int | None = None) -> "Topology":
     """Returns a network, changed by `links` as --link changes it, with its first num_ranks ranks (default: all).
 
     named: KIND:ARGS or a file, in which N stands for num_ranks; or a Topology. Raises TopologyError or ValueError.
@@ -27,7 +27,7 @@ def topology_of(named: "str | Topology", links: Sequence[str] = (), num_ranks: i
     else:
         topology = named
     given = topology
-    for change in [links] if isinstance(links, str) else links:
+    for change in read_links(links):
         topology = _with_links(topology, change)
     topology = replace(topology, changes=(*given.changes, *changed_links(given, topology)))
     if num_ranks in (None, topology.num_ranks):
@@ -55,6 +55,11 @@ def filled_in(named: str, num_ranks: int | None) -> str:
             f"{named!r}: {PLACEHOLDER} stands for the rank count; give it as -n (ranks=), or write a number"
         )
     return f"{kind}:{whole.sub(str(num_ranks), arguments)}"
+
+
+def read_links(links: str | Sequence[str]) -> tuple[str, ...]:
+    """Returns changes of links. A text is one change."""
+    return (links,) if isinstance(links, str) else tuple(links)
 
 
 def options_of(reduce: str, overhead: str = "") -> "SimulationOptions":

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from hocket.view.traces.trace_view import write_page as write_page
     from hocket.view.words import name_bandwidth as name_bandwidth
     from hocket.view.words import name_bytes as name_bytes
+    from hocket.view.words import name_case as name_case
     from hocket.view.words import name_count as name_count
     from hocket.view.words import name_counts as name_counts
     from hocket.view.words import name_layout as name_layout
@@ -61,6 +62,7 @@ else:
             "words": [
                 "name_bandwidth",
                 "name_bytes",
+                "name_case",
                 "name_count",
                 "name_counts",
                 "name_layout",

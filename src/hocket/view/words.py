@@ -1,6 +1,7 @@
 """Formats numbers for readers: lists of rank counts, sizes, ranges of sizes, layouts; times and bandwidths."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hocket.errors import name_count as name_count
 from hocket.network import name_bandwidth as name_bandwidth
@@ -42,6 +43,12 @@ def name_amount(num_bytes: float) -> str:
             value = num_bytes / unit
             return f"{value:.3g} {name}" if value < 999.5 else f"{value:.0f} {name}"
     return f"{num_bytes:.0f} B"
+
+
+def name_case(row: Mapping[str, Any]) -> str:
+    """Returns the simulated call of a row, for example "all_reduce ring, 64 KiB"; a barrier has no size."""
+    size = "" if row["collective"] == "barrier" else f", {name_bytes(row['num_bytes'])}"
+    return f"{row['collective']} {row['algorithm']}{size}"
 
 
 def name_range(first: int, last: int | None) -> str:

@@ -17,19 +17,33 @@ _WORTH_SAYING = 0.05  # share of the winner's time; smaller differences are not 
 _MOST_LISTED = 8  # messages of a step, and kinds of steps
 
 
+def reasons(found: dict[str, Any]) -> list[str]:
+    """Returns how each algorithm that was asked about compares with the fastest one, and why that one wins."""
+    best, *others = found["candidates"]
+    asked = [row for row in others[1:] if row["algorithm"] in found["asked"] and best["seconds"]]
+    return [*(_beside(best, row, "") for row in asked), why(found["candidates"])]
+
+
 def why(rows: Sequence[dict[str, Any]]) -> str:
     """Returns why the first row is faster than the second, from the parts of their times."""
     best = rows[0]
-    text = f"{best['algorithm']} takes {name_seconds(best['seconds'])}"
     if not best["seconds"]:
         return f"{best['algorithm']} has nothing to send."
-    if best["ratio"] is not None:
-        text += f", {best['ratio']:.2f} times the lower bound"
     if len(rows) == 1:
-        return f"{text}; no other algorithm does this collective."
-    other = rows[1]
-    ratio = other["seconds"] / best["seconds"]
-    text += f"; the next best, {other['algorithm']}, takes {name_seconds(other['seconds'])}, {ratio:.2f} times as long."
+        return f"{_takes(best)}; no other algorithm does this collective."
+    return _beside(best, rows[1], "the next best, ")
+
+
+def _takes(best: dict[str, Any]) -> str:
+    text = f"{best['algorithm']} takes {name_seconds(best['seconds'])}"
+    return text if best["ratio"] is None else f"{text}, {best['ratio']:.2f} times the lower bound"
+
+
+def _beside(best: dict[str, Any], other: dict[str, Any], called: str) -> str:
+    """Returns the times of the fastest row and another one, which is `called` for example the next best, and why."""
+    took, ratio = name_seconds(other["seconds"]), other["seconds"] / best["seconds"]
+    after = "," if called else ""
+    text = f"{_takes(best)}; {called}{other['algorithm']}{after} takes {took}, {ratio:.2f} times as long."
     differences = []
     for part in _PARTS:
         more = other[part] - best[part]
@@ -44,7 +58,7 @@ def print_network_explanation(console: "Terminal", found: dict[str, Any]) -> Non
     """Prints the candidates with their costs, why the first one wins, its messages, and the fastest per size."""
     from rich.markup import escape
 
-    from hocket.view.networks.simulation_text import compared, print_changes, sentences
+    from hocket.view.networks.simulation_text import compared, print_changes, print_layouts, sentences
 
     rows = found["candidates"]
     size = "" if found["collective"] == "barrier" else f", {name_bytes(found['num_bytes'])}"
@@ -54,7 +68,10 @@ def print_network_explanation(console: "Terminal", found: dict[str, Any]) -> Non
     print_changes(console, rows[0]["changes"])
     console.print()
     console.print_table(compared(rows))
-    console.print(f"\n{why(rows)}", markup=False)
+    print_layouts(console, rows)
+    console.print()
+    for paragraph in reasons(found):
+        console.print(paragraph, markup=False)
     console.print("Contention is the cost of sharing links; a negative value is time saved by overlap.", style="dim")
     for line in sentences(rows[0]):
         console.print(line, markup=False)

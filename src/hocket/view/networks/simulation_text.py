@@ -37,6 +37,18 @@ def print_result(
     if others:
         console.print()
         console.print_table(compared([row, *others]))
+        print_layouts(console, [row, *others])
+
+
+def print_layouts(console: "Terminal", rows: Sequence[dict[str, Any]]) -> None:
+    """Prints which of the compared algorithms work with groups or on a grid, if any of them does."""
+    found = [
+        (row["algorithm"], name_layout(row["groups"], row["dims"]))
+        for row in sorted(rows, key=lambda row: row["seconds"])
+    ]
+    told = "; ".join(f"{name} in {layout}" for name, layout in found if layout)
+    if told:
+        console.print(f"{told}; other algorithms take no groups and no grid", style="dim", markup=False)
 
 
 def print_sweep(console: "Terminal", rows: Sequence[dict[str, Any]]) -> None:
