@@ -2,9 +2,14 @@
 
 import pytest
 
-from hocket.errors import PeerDied
+from hocket.errors import CollectiveMismatch, CollectiveTimeout, PeerDied
 from hocket.runtime.ranks.environment import new_address
-from hocket.runtime.ranks.failure_reports import FailureReports, follows_from_another, tell_heard, tell_uncaught
+from hocket.runtime.ranks.failure_reports import (
+    FailureReports,
+    follows_from_another,
+    tell_heard,
+    tell_uncaught,
+)
 
 
 def test_how_a_rank_ends_counts_more_than_what_it_has_heard(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,3 +43,38 @@ def test_a_group_of_errors_follows_if_all_do() -> None:
     followed = PeerDied("the process of rank 1 ended", rank=1)
     assert follows_from_another(ExceptionGroup("tasks", [followed]))
     assert not follows_from_another(ExceptionGroup("tasks", [followed, KeyError("the mistake")]))
+
+
+def mismatch(values: dict[int, int]) -> CollectiveMismatch:
+    return CollectiveMismatch("rank 0: they differ", field="count", values=values, sequence=1)
+
+
+def timeout(text: str) -> CollectiveTimeout:
+    return CollectiveTimeout(text, missing=[3], seconds=6, sequence=1)
+
+
+@pytest.mark.parametrize(
+    ("error", "suspects"),
+    [
+        (mismatch({0: 4, 1: 3, 2: 4, 3: 4}), {1}),
+        (mismatch({0: 8, 1: 3}), {1}),  # a message: its receiver
+        (timeout("rank 0, barrier by direct (call 2): rank 1 was not done within 6 s; x"), {1}),
+        (timeout("rank 1, recv from rank 3 (tag 0): not done within 6 s; x"), {1}),
+        (PeerDied("the process of rank 1 ended", rank=1), {1}),
+        (KeyError("rank 1"), set()),
+    ],
+)
+def test_a_rank_tells_which_rank_its_error_points_at(
+    error: Exception, suspects: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = new_address()
+    monkeypatch.setenv("HOCKET_ADDRESS", address)
+    monkeypatch.setenv("HOCKET_RANK", "0")
+    monkeypatch.setattr("hocket.runtime.ranks.failure_reports._told", set())
+    reports = FailureReports(address)
+    outer = RuntimeError("the training failed")
+    outer.__cause__ = error
+    tell_uncaught(outer)
+    reports.read(2, ending=False)
+    assert reports.suspects == suspects
+    reports.close()
