@@ -7,6 +7,7 @@ from hocket.runtime.ranks.environment import new_address
 from hocket.runtime.ranks.failure_reports import (
     FailureReports,
     follows_from_another,
+    reason_of,
     tell_heard,
     tell_uncaught,
 )
@@ -78,3 +79,19 @@ def test_a_rank_tells_which_rank_its_error_points_at(
     reports.read(2, ending=False)
     assert reports.suspects == suspects
     reports.close()
+
+
+def test_other_ranks_are_told_the_first_sentence_of_an_error() -> None:
+    refused = TypeError("send has no argument 'dest'; did you mean 'dst'? The call is send(x, dst)")
+    assert reason_of(refused) == "TypeError: send has no argument 'dest'; did you mean 'dst'?"
+    assert reason_of(ValueError("bad shard a.b. See\nmore")) == "ValueError: bad shard a.b."
+    assert reason_of(KeyError(1)) == "KeyError: 1"
+
+
+def test_other_ranks_are_told_where_sys_exit_was_called() -> None:
+    with pytest.raises(SystemExit) as raised:
+        raise SystemExit(3)
+    assert reason_of(raised.value).startswith("sys.exit(3) at ") and "test_failure_reports.py:" in reason_of(
+        raised.value
+    )
+    assert reason_of(SystemExit()) == "sys.exit()"

@@ -32,7 +32,7 @@ from hocket.runtime.communicator.objects import Objects
 from hocket.runtime.plans import find
 from hocket.runtime.ranks.cores import beside, have_cores, neighbours, num_cores, own_cores
 from hocket.runtime.ranks.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, link_here, may_attach
-from hocket.runtime.ranks.failure_reports import tell_uncaught
+from hocket.runtime.ranks.failure_reports import reason_of, tell_uncaught
 from hocket.runtime.ranks.process_end import at_process_end, watch_process
 from hocket.runtime.rendezvous.join import join
 from hocket.runtime.streams.stream import stream
@@ -404,7 +404,7 @@ class Communicator(Objects):
             return
         with contextlib.suppress(CommunicationError):
             try:
-                self.abort(f"{type(error).__name__}: {error}")
+                self.abort(reason_of(error))
             finally:
                 self.close()
 

@@ -12,6 +12,7 @@ import struct
 from collections import Counter
 
 from hocket.errors import CollectiveMismatch, CollectiveTimeout, PeerAborted, PeerDied, RendezvousError
+from hocket.runtime.launch.tracebacks import site_of
 from hocket.runtime.ranks.environment import here
 from hocket.runtime.variables import ADDRESS, RANK
 
@@ -21,6 +22,7 @@ _PATIENCE_SECONDS = 1.0  # for `hocket run` to read, if many ranks tell at once
 _MAX_BYTES = 64
 _CREDENTIALS = struct.Struct("3i")  # process, user and group
 
+_SENTENCE_END = re.compile(r"(?<=[.?!])\s+(?=[A-Z])|\n")
 _LATE = re.compile(r"\brank (\d+)(?:, [^:]*)?(?:: not| was not) done within")
 
 _told: set[tuple[int, str]] = set()  # by process: a forked child tells for itself
@@ -45,6 +47,14 @@ def tell_heard() -> None:
 def tell_uncaught(error: BaseException) -> None:
     """Tells of the exception with which the process ends. This counts more than `tell_heard`, whichever is first."""
     _tell(_FOLLOWS if follows_from_another(error) else _FAILS, _suspect(error))
+
+
+def reason_of(error: BaseException) -> str:
+    """Returns why a rank gives up, as the other ranks are told: the first sentence, or where the program ended it."""
+    if isinstance(error, SystemExit):
+        site = site_of(error.__traceback__)
+        return f"sys.exit({'' if error.code is None else repr(error.code)})" + (f" at {site}" if site else "")
+    return _SENTENCE_END.split(f"{type(error).__name__}: {error}", maxsplit=1)[0]
 
 
 def _suspect(error: BaseException | None) -> int | None:
