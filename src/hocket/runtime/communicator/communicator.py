@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from hocket.runtime.communicator.cartesian import Cartesian
 from hocket.runtime.communicator.hello import check_builds, check_links, configuration
 from hocket.runtime.communicator.lower_face import LowerFace
 from hocket.runtime.communicator.objects import Objects
+from hocket.runtime.communicator.refusals import no_attribute
 from hocket.runtime.plans import find
 from hocket.runtime.ranks.cores import beside, have_cores, neighbours, num_cores, own_cores
 from hocket.runtime.ranks.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, link_here, may_attach
@@ -189,6 +190,11 @@ class Communicator(Objects):
         # Last: Ctrl-C can come between any two lines. The context then ends a communicator that has all other fields.
         # A core that is not yet assigned here ends itself.
         self._core = _core.Communicator(context._core, list(group), rank, list(endpoints), context.has_core)
+
+    if not TYPE_CHECKING:  # which refuses unknown names by itself
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, name)
 
     @property
     def rank(self) -> int:
