@@ -1,11 +1,14 @@
 """The path of a collective call into the core, after its arrays are checked: reduction, order, algorithm, plan."""
 
+import contextlib
 import operator
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hocket import _core
 from hocket.algorithms import Algorithm
+from hocket.errors import CommunicationError
 from hocket.runtime.choice.select import ORDERS, Policy, choose, fitting
 from hocket.runtime.communicator.arguments import (
     NOTHING,
@@ -38,6 +41,7 @@ _REDUCING = frozenset(name for name, one in COLLECTIVES.items() if one.reduces a
 _FOLDS = {"rank_order": "in rank order", "balanced_tree": "as a balanced tree"}
 _LABELS = {order: frozenset((label,)) for order, label in ORDERS.items() if label is not None}
 _BLOCK_PER_RANK = frozenset(name for name, one in COLLECTIVES.items() if one.blocks != "one" and not one.uneven)
+_OWN_CALL = re.compile(r"^(rank \d+, )\w+(?=:| \(call \d)")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -55,6 +59,16 @@ def cached(method: _Method) -> _Method:
 def explained(method: _Method) -> _Method:
     """Says more of arguments that a method without a cache does not take, as `cached` does (see refusals.py)."""
     return cast(_Method, _core.explained_method(method))
+
+
+@contextlib.contextmanager
+def calling(name: str) -> Iterator[None]:
+    """Makes failures of the collectives inside name the method that the program called."""
+    try:
+        yield
+    except CommunicationError as error:
+        error.args = (_OWN_CALL.sub(rf"\g<1>{name}", str(error), count=1),)
+        raise
 
 
 class Calls(_core.Caller):

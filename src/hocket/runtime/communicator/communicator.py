@@ -24,7 +24,7 @@ from hocket.runtime import memory
 from hocket.runtime.choice.select import Policy
 from hocket.runtime.communicator import groups
 from hocket.runtime.communicator.call_settings import CallSettings, check_algorithm, check_order, check_timeout
-from hocket.runtime.communicator.calls import explained
+from hocket.runtime.communicator.calls import calling, explained
 from hocket.runtime.communicator.cartesian import Cartesian
 from hocket.runtime.communicator.hello import check_builds, check_links, configuration
 from hocket.runtime.communicator.lower_face import LowerFace
@@ -285,7 +285,7 @@ class Communicator(Objects):
         """
         try:
             mine = [color is not None, 0 if color is None else operator.index(color), operator.index(key)]
-            with stream(None):  # the host reads the result
+            with stream(None), calling("split"):  # the host reads the result
                 # Named, so that no default of the program changes it.
                 said = self.all_gather(np.array([mine], np.int64), algorithm="direct")
         except (TypeError, OverflowError):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hocket import _core
 from hocket.runtime.communicator.arguments import RESIZABLE
-from hocket.runtime.communicator.calls import explained
+from hocket.runtime.communicator.calls import calling, explained
 from hocket.runtime.communicator.point_to_point import ANY_SOURCE, PointToPoint
 from hocket.runtime.communicator.uneven import UnevenCollectives
 from hocket.runtime.streams.stream import current_stream
@@ -45,14 +45,16 @@ class Objects(UnevenCollectives, PointToPoint):
         _check_host("broadcast_object")
         if self._rank != root:
             head = np.empty(_HEAD_BYTES, np.uint8)
-            self.broadcast(head, root, timeout=timeout)
-            arriving = _Arriving(head)
-            for part in arriving.missing():
-                self.broadcast(part, root, timeout=timeout)
+            with calling("broadcast_object"):
+                self.broadcast(head, root, timeout=timeout)
+                arriving = _Arriving(head)
+                for part in arriving.missing():
+                    self.broadcast(part, root, timeout=timeout)
             return arriving.object()
         head, rest = _split(_pickled("broadcast_object", x))
-        for part in (head, *rest):
-            self.broadcast(part, root, timeout=timeout)
+        with calling("broadcast_object"):
+            for part in (head, *rest):
+                self.broadcast(part, root, timeout=timeout)
         return x
 
     @explained
@@ -60,8 +62,10 @@ class Objects(UnevenCollectives, PointToPoint):
         """Returns the objects of all ranks, in rank order, on every rank."""
         _check_host("all_gather_object")
         mine = _packed("all_gather_object", x)
-        counts = self.all_gather(np.array([len(mine)]), timeout=timeout).tolist()
-        return _unpacked(self.all_gather_v(mine, counts, timeout=timeout), counts)
+        with calling("all_gather_object"):
+            counts = self.all_gather(np.array([len(mine)]), timeout=timeout).tolist()
+            found = self.all_gather_v(mine, counts, timeout=timeout)
+        return _unpacked(found, counts)
 
     @explained
     def gather_object(self, x: Any, root: int = 0, *, timeout: float | None = None) -> list[Any] | None:
@@ -70,7 +74,8 @@ class Objects(UnevenCollectives, PointToPoint):
         _check_host("gather_object")
         number = next(_numbers) & _MOST_NUMBER
         head, rest = _split(_pickled("gather_object", x), number)
-        heads = self.gather(head, root, timeout=timeout)
+        with calling("gather_object"):
+            heads = self.gather(head, root, timeout=timeout)
         if heads is None:
             self._send_parts("gather_object", [(root, number, rest)], timeout)
             return None
@@ -87,7 +92,8 @@ class Objects(UnevenCollectives, PointToPoint):
         _check_host("scatter_object")
         head = np.empty(_HEAD_BYTES, np.uint8)
         if self._rank != root:
-            self.scatter(None, root, out=head, timeout=timeout)
+            with calling("scatter_object"):
+                self.scatter(None, root, out=head, timeout=timeout)
             return self._receive_parts("scatter_object", root, _Arriving(head), timeout)
         if not isinstance(x, Sequence) or len(x) != self._size:
             found = f"{len(x)} of them" if isinstance(x, Sequence) else f"a {type(x).__name__}"
@@ -98,7 +104,8 @@ class Objects(UnevenCollectives, PointToPoint):
             first, rest = _split(_pickled(f"scatter_object: x[{rank}]", one), number)
             heads.append(first)
             parts.append((rank, number, rest))
-        self.scatter(np.concatenate(heads), root, out=head, timeout=timeout)
+        with calling("scatter_object"):
+            self.scatter(np.concatenate(heads), root, out=head, timeout=timeout)
         self._send_parts("scatter_object", [one for one in parts if one[0] != root], timeout)
         return x[root]
 
