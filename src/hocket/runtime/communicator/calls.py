@@ -18,6 +18,7 @@ from hocket.runtime.communicator.arguments import (
     check_unmasked,
     in_place,
     new_like,
+    refused_rank,
     shape_of,
 )
 from hocket.runtime.communicator.call_settings import CallSettings, check_algorithm, check_order, check_timeout
@@ -190,7 +191,8 @@ class Calls(_core.Caller):
         except TypeError:
             number = -1
         if not 0 <= number < self._size:
-            raise ValueError(f"{collective}: expected a root from 0 to {self._size - 1}, found {root!r}")
+            error = ValueError(f"{collective}: expected a root from 0 to {self._size - 1}, found {root!r}")
+            raise refused_rank(error, self._size)
         return number
 
     def _concatenated(self, x: Any, input: Described) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hocket import _core
-from hocket.runtime.communicator.arguments import RESIZABLE
+from hocket.runtime.communicator.arguments import RESIZABLE, refused_rank
 from hocket.runtime.communicator.calls import calling, explained
 from hocket.runtime.communicator.point_to_point import ANY_SOURCE, PointToPoint
 from hocket.runtime.communicator.uneven import UnevenCollectives
@@ -115,7 +115,7 @@ class Objects(UnevenCollectives, PointToPoint):
         number = next(_numbers) & _MOST_NUMBER
         head, rest = _split(_pickled("send_object", x), number)
         group = self._group("send_object")
-        group.add_internal(True, head, dst, _head_tag("send_object", tag), "send_object")
+        self._add(group, True, head, dst, tag, "send_object")
         self._exchange(group, "send_object", timeout)
         self._send_parts("send_object", [(dst, number, rest)], timeout)
 
@@ -124,7 +124,7 @@ class Objects(UnevenCollectives, PointToPoint):
         """Receives an object that rank src, or any rank, has sent with send_object; returns (object, source, tag)."""
         head = np.empty(_HEAD_BYTES, np.uint8)
         group = self._group("recv_object")
-        group.add_internal(False, head, src, _head_tag("recv_object", tag), "recv_object")
+        self._add(group, False, head, src, tag, "recv_object")
         [(_, source, _)] = self._exchange(group, "recv_object", timeout)
         return self._receive_parts("recv_object", source, _Arriving(head), timeout), source, tag
 
@@ -145,6 +145,14 @@ class Objects(UnevenCollectives, PointToPoint):
             group.add_internal(False, part, source, _PARTS | arriving.number, name)
             self._exchange(group, name, timeout)
         return arriving.object()
+
+    def _add(self, group: _core.MessageGroup, sends: bool, head: Bytes, peer: int, tag: int, name: str) -> None:
+        """Adds the first message of an object to a group."""
+        number = _head_tag(name, tag)
+        try:
+            group.add_internal(sends, head, peer, number, name)
+        except ValueError as error:
+            raise refused_rank(error, self._size) from None
 
     def _group(self, name: str) -> _core.MessageGroup:
         _check_host(name)
