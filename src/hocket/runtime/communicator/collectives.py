@@ -161,7 +161,7 @@ class Collectives(Calls):
         timeout: float | None = None,
         async_op: bool = False,
     ) -> Any:
-        """Copies the root's x to every rank: into x itself, or into `out`; off the root, x then gives only the size."""
+        """Copies the root's x to every rank: into x or `out`. If others give `out`, only the size of their x counts."""
         root = self._check_root("broadcast", root)
         at_root = self._rank == root
         input = described(x, out is None and not at_root, "broadcast: x")

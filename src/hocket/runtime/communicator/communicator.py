@@ -351,7 +351,7 @@ class Communicator(Objects):
             self._core.finish()
 
     def close(self) -> None:
-        """Waits for all operations, then leaves; after that the other ranks can only close, too.
+        """Waits for all operations, then leaves. All ranks close: a call that needs this rank raises PeerAborted.
 
         A receive in which another thread waits ends with PeerAborted, unless its message has come.
         It may be called again. Raises an error that another rank has reported and this rank has not raised yet.
