@@ -11,7 +11,7 @@ import numpy as np
 import hocket
 
 
-@hocket.algorithm("all_reduce", name="star", chunks="1", steps="2 * min(P - 1, 1)", sent="P - 1")
+@hocket.algorithm("all_reduce", chunks="1", steps="2 * min(P - 1, 1)", sent="P - 1")
 def star(schedule: hocket.Builder) -> None:
     """Every rank sends to rank 0, which adds in rank order and sends the sum back to every rank."""
     others = schedule.ranks[1:]

@@ -36,6 +36,8 @@ def answers() -> None:
     assert_type(hocket.explain("all_reduce", "64K", topology="torus:4x4").topology, str)
     assert_type(hocket.show("ring").num_steps, int)
     assert_type(hocket.show("broadcast", root=1).algorithms, tuple[str, ...])
+    assert_type(hocket.explain("all_reduce", "64K", 4).by, str)
+    assert_type(hocket.show("ring", 4).num_steps, int)
     ring = hocket.algorithms("all_reduce")["ring"]
     assert_type(hocket.verify(ring).holds, bool)
     assert_type(hocket.simulate("all_reduce", topology="torus:4x4", algorithm=[ring, "direct"]).seconds, float)

@@ -52,6 +52,13 @@ __all__ = [
     "Stream", "Event", "stream", "current_stream", "record_stream",
 ]
 
+
+def _instead(name: str) -> str:
+    from hocket.runtime import name_instead  # seldom needed
+
+    return "" if name.startswith("_") else name_instead(name)
+
+
 if not TYPE_CHECKING:
     __getattr__, __dir__, _ = lazy_names(
         __name__,
@@ -66,5 +73,6 @@ if not TYPE_CHECKING:
             "algorithms": ["algorithm"],
             "answers": ["explain", "show", "simulate", "topology", "verify"],
         },
+        _instead,
     )
 # fmt: on

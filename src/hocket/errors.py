@@ -59,10 +59,11 @@ class VerifyError(ScheduleError):
     """A schedule breaks one of the five laws. Nothing ran.
 
     Attributes: law (1 to 5), and, where they apply, step, rank, chunk, expected, found. Of an algorithm's schedule
-    also site, the "file:line" that wrote the wrong step, or else that of the algorithm.
+    also site, the "file:line" that wrote the wrong step, or else that of the algorithm, and next_step, the end of the
+    message if it says what to do.
     """
 
-    site = ""
+    site = next_step = ""
 
     def __init__(
         self,
@@ -89,6 +90,11 @@ class VerifyError(ScheduleError):
         """Put the place in front of the message, and remove it elsewhere in the message."""
         self.site = site
         self.args = (f"{site}: {self.args[0].replace(f' ({site})', '')}",)
+
+    def suggest(self, what: str) -> None:
+        """Put what to do next at the end of the message."""
+        self.next_step = f"; {what}"
+        self.args = (self.args[0] + self.next_step,)
 
 
 class TopologyError(HocketError):

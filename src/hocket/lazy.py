@@ -12,12 +12,13 @@ from typing import Any
 
 
 def lazy_names(
-    package: str, listed: Mapping[str, Sequence[str]]
+    package: str, listed: Mapping[str, Sequence[str]], instead: Callable[[str], str] = lambda _: ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Returns the functions `__getattr__` and `__dir__` of a package, and its `__all__`.
 
     listed: the names that each module below the package gives, by the module's dotted name without the package. A name
-    "inner as outer" is called `outer` in the package. Under "" are modules of the package themselves.
+    "inner as outer" is called `outer` in the package. Under "" are modules of the package themselves. instead: the end
+    of the error for another name.
     """
     modules: dict[str, tuple[str, str]] = {}
     for module, names in listed.items():
@@ -27,7 +28,7 @@ def lazy_names(
 
     def load(name: str) -> Any:
         if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{instead(name)}")
         module, inner = modules[name]
         if module == package:
             return importlib.import_module(f"{package}.{inner}")

@@ -167,7 +167,7 @@ def test_bad_arguments_are_refused_before_anything_runs() -> None:
         (lambda: hocket.simulate("all_reduce", num_bytes="64X", topology="torus:2x2"), "expected a size in bytes"),
         (lambda: hocket.simulate("barrier", num_bytes=8, topology="torus:2x2"), "barrier moves no data"),
         (lambda: hocket.explain("all_reduce", 8), "found neither"),
-        (lambda: hocket.explain("all_reduce", ranks=2), "expected num_bytes"),
+        (lambda: hocket.explain("barrier", 8, ranks=2), "barrier moves no data"),
         (lambda: hocket.explain("all_reduce", 8, topology="torus:2x2", measure=True), "measure"),
         (lambda: hocket.show("ring", root=1), "expected no root"),
         (lambda: hocket.show("all_gather", root=1), "expected no root"),
@@ -238,13 +238,52 @@ def test_importing_everything_does_not_import_torch() -> None:
     assert "function verify" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("show", {"algorithm": "torus", "dims": "2x2"}),
+        ("verify", {"algorithm": "hierarchical", "groups": 4}),
+        ("simulate", {"collective": "all_reduce", "topology": "ring:N", "groups": "3,2"}),
+        ("explain", {"collective": "all_reduce", "topology": "ring:4", "groups": [2.5]}),
+    ],
+)
+def test_groups_and_dims_are_whole_numbers(name: str, arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"^(groups|dims): expected whole numbers, such as \(., .\); found "):
+        getattr(hocket, name)(**arguments)
+
+
+def test_ranks_are_given_by_place_or_by_name() -> None:
+    assert hocket.verify("ring", 4).algorithms == hocket.verify("ring", ranks=4).algorithms
+    assert hocket.show("ring", 3) == hocket.show("ring", ranks=3)
+    assert hocket.show("broadcast", 3) == hocket.show("broadcast", ranks=3)
+    assert hocket.topology("torus:2x2", 2).num_ranks == 2
+    on: dict[str, Any] = {"topology": "torus:2x2", "algorithm": "ring"}
+    assert hocket.simulate("all_reduce", "1M", 2, **on) == hocket.simulate("all_reduce", num_bytes="1M", ranks=2, **on)
+    assert hocket.explain("all_reduce", "1M", 2, topology="torus:2x2").num_ranks == 2
+    assert hocket.explain("all_reduce", "1M", 2).num_ranks == 2
+
+
+def test_the_size_has_one_default() -> None:
+    simulated = hocket.simulate("all_reduce", topology="torus:2x2", algorithm="ring")
+    explained = hocket.explain("all_reduce", topology="torus:2x2")
+    assert simulated.num_bytes == explained.num_bytes == hocket.explain("all_reduce", ranks=2).num_bytes == 64 << 20
+
+
+def test_a_text_is_one_change_of_links() -> None:
+    slow = "bandwidth=1GB/s"
+    simulated = hocket.simulate("all_reduce", topology="torus:2x2", algorithm="ring", links=slow)
+    assert simulated == hocket.simulate("all_reduce", topology="torus:2x2", algorithm="ring", links=[slow])
+    explained = hocket.explain("all_reduce", topology="torus:2x2", links=slow)
+    assert explained.candidates[0].changes == simulated.changes == hocket.topology("torus:2x2", links=slow).changes
+
+
 @pytest.mark.parametrize("where", [{"ranks": 4}, {"topology": "torus:2x2"}])
 def test_an_algorithm_of_ones_own_is_explained_beside_the_others(where: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(BROKEN.replace("p // 2", "p - 1").replace("half", "whole"))
     found = hocket.explain("all_gather", "64K", algorithm=f"{file}:whole", **where)
     twins = {name for one in found.candidates for name in getattr(one, "twins", ())}
-    assert "whole" in {one.algorithm for one in found.candidates} | twins
+    assert f"{file}:whole" in {one.algorithm for one in found.candidates} | twins and found.asked == (f"{file}:whole",)
     file.write_text(BROKEN)
     with pytest.raises(hocket.errors.VerifyError, match="law 2"):
         hocket.explain("all_gather", "64K", algorithm=f"{file}:half", **where)

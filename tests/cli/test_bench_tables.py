@@ -13,16 +13,39 @@ from hocket.cli.bench.bench_comparison import clearly_fastest
 from tests.cli.test_bench import SHORT, rows_of
 
 
-@pytest.mark.parametrize(("width", "last"), [(79, "busbw"), (155, "bound(us)"), (156, "%bound"), (None, "%bound")])
-def test_a_narrow_terminal_leaves_out_columns_from_the_right(
-    width: int | None, last: str, bench: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("width", "last"),
+    [
+        (79, ["busbw", "%bound", "%bound"]),
+        (155, ["bound(us)", "%bound"]),
+        (156, ["%bound"]),
+        (None, ["%bound"]),
+    ],
+)
+def test_columns_that_do_not_fit_the_terminal_come_in_blocks_below(
+    width: int | None, last: list[str], bench: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench_report, "terminal_width", lambda: width)
     found = bench("all_reduce", "-b", "8", "-e", "8", *SHORT).splitlines()
-    (names,) = [line for line in found if "algbw" in line]
-    assert names.split()[-1] == last and found[found.index(names) + 2].startswith(" " * 11 + "8")
+    heads = [number for number, line in enumerate(found) if line.startswith("#       size")]
+    assert [found[head].split()[-1] for head in heads] == last
+    assert all(found[head + 2].startswith(" " * 11 + "8") for head in heads)
     assert all(width is None or len(line) <= width for line in found)
-    assert any(line.startswith("# The terminal is too narrow for ") for line in found) == (width in (79, 155))
+    names = [name for head in heads for name in found[head].split()[1:] if name != "size"]
+    place = ["count", "type", "redop", "root"]
+    assert names == [*place, *["time", "algbw", "busbw", "#wrong"] * 2, *["bound(us)", "%bound"] * 2]
+    assert all("out" in found[head - 1] or "in" in found[head - 1] for head in heads)
+
+
+def test_what_is_compared_comes_before_what_is_the_same_for_all(
+    bench: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_report, "terminal_width", lambda: 80)
+    found = bench("all_reduce", "--algorithm", "ring,direct_two_shot,direct", "-b", "8", "-e", "64", "-f", "8", *SHORT)
+    first, second = [line.split()[1:] for line in found.splitlines() if line.startswith("#       size")]
+    assert first == ["size", "ring", "direct_two_shot", "direct", "bound(us)", "count"]
+    assert second == ["size", "type", "redop", "root"]
+    assert [row[0] for row in rows_of(found)] == ["8", "64"] * 2
 
 
 def test_algorithms_are_compared_side_by_side(bench: Callable[..., str]) -> None:

@@ -77,7 +77,7 @@ def test_the_numbers_are_those_that_were_kept(capsys: pytest.CaptureFixture[str]
     text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K")
     assert "direct_two_shot takes 53.1 us (measured); the next best, ring, takes 57.6 us, 1.08 times as long." in text
     assert "ring costs 10.0 us more for latency (6 steps against 2)" in text
-    assert "9.83 us less for bandwidth (192 KiB sent in both)" in text
+    assert "9.83 us less for bandwidth (192 KiB sent in both, but 0.75 times as long for a byte, as measured)" in text
     assert "Measured 2026-01-02 03:04:05; half of the predictions are within 10% of the times." in text
 
 
@@ -257,6 +257,57 @@ def test_brackets_and_colons_in_a_name_are_printed_as_they_are(
     assert "HOCKET_ALGO (^mine[/fast]) allows it" in text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K")
 
 
+OWN = """
+import hocket
+
+@hocket.algorithm("all_reduce", name="slow", chunks="P")
+def slow(schedule):
+    rank, p = schedule.ranks, schedule.num_ranks
+    for distance in range(1, p):
+        peer = (rank + distance) % p
+        with schedule.step():
+            schedule.reduce(src=rank, dst=peer, chunk=peer)
+    for distance in range(1, p):
+        with schedule.step():
+            schedule.copy(src=rank, dst=(rank + distance) % p, chunk=rank)
+"""
+
+
+def test_an_algorithm_that_was_asked_about_is_compared_with_the_chosen_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("own.py").write_text(OWN)
+    call = ("explain", "all_reduce", "-n", "4", "-b", "64K", "--algorithm", "own.py:slow")
+    found = json_of(capsys, *call)
+    assert found["asked"] == ["own.py:slow"] and found["algorithm"] == "direct_two_shot"
+    assert "own.py:slow" in {row["algorithm"] for row in found["candidates"]}, "named as it was given"
+    text = text_of(capsys, *call)
+    assert "; own.py:slow takes ~" in text and " times as long. By the predictions, own.py:slow costs ~" in text
+    assert " more for latency (6 steps against 2)" in text
+    tuner.store([entry()])
+    assert "own.py:slow was not measured on this machine" in text_of(capsys, *call)
+
+
+def test_an_algorithm_with_the_schedule_of_the_chosen_one_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("own.py").write_text(
+        "import hocket\nfrom hocket.algorithms import ALGORITHMS\n\n"
+        '@hocket.algorithm("all_reduce", name="same", chunks="P")\n'
+        'def same(schedule):\n    ALGORITHMS["all_reduce", "direct_two_shot"](schedule)\n'
+    )
+    text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K", "--algorithm", "own.py:same")
+    assert "own.py:same has the same schedule as direct_two_shot, which runs." in text
+
+
+def test_equal_amounts_at_different_costs_are_explained(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both reduce 192 KiB on the busiest rank; in one all four ranks do so, on two cores."""
+    machine_costs.store(replace(COSTS, num_cores=2))
+    monkeypatch.setenv("HOCKET_ALGO", "parameter_server")
+    text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K", "--algorithm", "direct")
+    assert "reduced by the busiest rank in both, but all ranks of a core together have 2 times as much to add" in text
+
+
 @pytest.mark.parametrize(
     ("num_ranks", "expected"), [("4", "direct_two_shot"), ("5", "parameter_server"), ("8", "parameter_server")]
 )
@@ -277,7 +328,6 @@ def test_the_table_is_that_of_ranks_with_these_cores(
         (["gather_v", "-n", "4", "-b", "8"], "found 'gather_v'"),
         (["all_reduce", "-n", "0", "-b", "8"], "ranks: expected at least 1, found 0"),
         (["all_reduce"], "expected ranks (--ranks), or a topology"),
-        (["all_reduce", "-n", "4"], "expected num_bytes (--bytes), the size of the call"),
         (
             ["broadcast", "-n", "100000", "-b", "8"],
             "ranks: expected at most 1024 on one host; found 1000",

@@ -33,6 +33,22 @@ def test_the_fastest_by_size(capsys: pytest.CaptureFixture[str]) -> None:
     assert at_call["algorithm"] == json_of(capsys, "explain", *CALL)["algorithm"]
 
 
+def test_of_equal_times_the_one_that_was_ahead_stays_the_fastest(capsys: pytest.CaptureFixture[str]) -> None:
+    call = ("explain", "all_reduce", "-b", "64M", "--topology", "fat-tree:64")
+    fastest = json_of(capsys, *call)["fastest"]
+    # From 64 MiB halving_doubling is faster, by a few nanoseconds.
+    assert [one["algorithm"] for one in fastest] == ["direct", "direct_two_shot"]
+    said = "Fastest by size: direct below 4 KiB; direct_two_shot from 4 KiB. Times within 1% count as equal.\n"
+    assert said in text_of(capsys, *call)
+
+
+@pytest.mark.parametrize("command", ["simulate", "explain"])
+def test_a_ratio_to_a_bound_without_overhead_says_so(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    call = (command, *CALL)
+    assert "on this network: " in text_of(capsys, *call)
+    assert "on this network, without the overhead: " in text_of(capsys, *call, "--overhead", "1us")
+
+
 def test_what_one_link_holds_up_for_too_long_is_not_simulated(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,7 +66,13 @@ def test_what_one_link_holds_up_for_too_long_is_not_simulated(
     for size in (1 << 8, 1 << 16, largest):
         best = min(SimulationCase("all_reduce", name, size, "ring:4").result().seconds for name in names)
         chosen = next(one["algorithm"] for one in fastest if one["max_bytes"] is None or size <= one["max_bytes"])
-        assert SimulationCase("all_reduce", chosen, size, "ring:4").result().seconds == pytest.approx(best, rel=1e-12)
+        assert SimulationCase("all_reduce", chosen, size, "ring:4").result().seconds <= 1.01 * best
+
+
+def test_what_is_counted_once_is_told_in_the_singular(capsys: pytest.CaptureFixture[str]) -> None:
+    text = text_of(capsys, "simulate", "all_reduce", "--algorithm", "direct", "-b", "3000001", "--topology", "ring:3")
+    assert "\n1 step: " in text and " 2.86 MiB " in text and "3000001 B" in text.splitlines()[0]
+    assert "line:1: 1 rank; nodes: 1 rank\n" in text_of(capsys, "show", "topology", "line:1")
 
 
 def test_ranges_join_equal_neighbours() -> None:
@@ -80,6 +102,13 @@ def test_the_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert "has nothing to send." in text_of(capsys, "explain", "all_reduce", "-b", "8", "--topology", "ring:1")
 
 
+def test_an_algorithm_that_was_asked_about_is_compared_with_the_fastest(capsys: pytest.CaptureFixture[str]) -> None:
+    last = json_of(capsys, "explain", *CALL)["candidates"][-1]["algorithm"]
+    assert json_of(capsys, "explain", *CALL, "--algorithm", last)["asked"] == [last]
+    text = text_of(capsys, "explain", *CALL, "--algorithm", last)
+    assert f"; {last} takes " in text and "; the next best, " in text
+
+
 def test_where_the_bound_is_nothing_no_ratio_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     text = text_of(capsys, "explain", "barrier", "--topology", "ring:4,latency=0", "--overhead", "1us")
     assert " takes " in text and "; the next best, " in text and "times the lower bound" not in text
@@ -88,7 +117,6 @@ def test_where_the_bound_is_nothing_no_ratio_is_told(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["all_reduce", "--topology", "ring:4"], "expected num_bytes (--bytes)"),
         (["barrier", "-b", "8", "--topology", "ring:4"], "expected no num_bytes (--bytes)"),
         (["all_reduce", "-b", "8", "--topology", "ring:4", "-n", "8"], "has 4 ranks; found 8"),
         (["all_reduce", "-b", "8", "--topology", "ring:4", "--measure"], "(--measure) times this machine"),

@@ -51,6 +51,22 @@ def test_a_sweep_has_columns_for_groups_and_dims(capsys: pytest.CaptureFixture[s
     assert [(row["groups"], row["dims"]) for row in rows] == [("4 2", ""), ("", "")]
 
 
+@pytest.mark.parametrize("command", ["simulate", "explain"])
+def test_of_all_algorithms_those_that_work_with_groups_are_named(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = text_of(capsys, command, "all_reduce", "--topology", "ring:5", "-b", "1M", "--groups", "3,2")
+    expected = "torus in a grid of 5x1; hierarchical in groups of 3, 2; other algorithms take no groups and no grid\n"
+    assert expected in text
+
+
+def test_a_proof_of_all_algorithms_for_groups_is_of_those_that_take_them() -> None:
+    found = hocket.verify(collective="broadcast", groups=(3, 2))
+    assert found and [one.name for one in found.algorithms] == ["hierarchical"]
+    with pytest.raises(ValueError, match="expected an algorithm of all_gather_v that takes dims; found none"):
+        hocket.verify(collective="all_gather_v", dims=(2, 2))
+
+
 def test_python_takes_them_as_verify_does() -> None:
     layouts: list[tuple[str, dict[str, Any]]] = [("hierarchical", {"groups": (3, 2)}), ("torus", {"dims": [2, 3]})]
     for name, layout in layouts:

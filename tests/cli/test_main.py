@@ -42,6 +42,41 @@ def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        ("explain all_reduce -n 4 -b 64Q", "hocket explain: error: argument -b/--bytes: expected a size in bytes"),
+        ("explain", "hocket explain: error: the following arguments are required: COLLECTIVE"),
+        ("bench --ranks x", "hocket bench: error: argument -g/--ngpus/--ranks: expected a whole number"),
+        ("trace frobnicate x", "hocket trace: error: argument ACTION: invalid choice"),
+        ("run", "hocket run: error: the following arguments are required"),
+        ("frobnicate", "hocket: error: argument COMMAND: invalid choice"),
+    ],
+)
+def test_a_wrong_argument_is_one_line_and_where_to_read_more(
+    command: str, error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(command.split())
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(error) and second == f"see {error.partition(':')[0]} --help"
+
+
+@pytest.mark.parametrize(
+    ("command", "owners"),
+    [
+        ("show topology ring:4 --link nic:latency=1us", "--link belongs to hocket simulate, hocket explain"),
+        ("explain all_reduce --sweep", "--sweep belongs to hocket simulate"),
+    ],
+)
+def test_an_option_of_other_commands_is_told_to_be_theirs(
+    command: str, owners: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(command.split())
+    assert f"; {owners}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("command", "near"),
     [
         ("sho", "show"),
@@ -72,6 +107,10 @@ def test_the_error_says_which_name_is_near(command: str, near: str, capsys: pyte
     [
         ("simulate all_reduce --topology ring:4 --overhead -1us", "overhead: expected a time of 0 or more"),
         ("simulate all_reduce --topology ring:4 --reduce -1GB/s", "reduce: expected a bandwidth above 0"),
+        ("simulate all_reduce --sweep --topology ring:N", "'ring:N': N stands for the rank count; give it as -n"),
+        ("explain all_reduce -b 1K --topology dgx-h100:1@ring:N", "N stands for the rank count; give it as -n"),
+        ("show topology ring:N", "N stands for the rank count; give it as -n (ranks=), or write a number"),
+        ("simulate all_reduce --topology torus:NxN -n 4", "N stands for the number of all ranks, as in ring:N"),
         ("verify hierarchical --groups 99999999", "expected at most 1048576 ranks in all; found '99999999'"),
         ("verify torus --dims 99999x99999", "expected at most 1048576 ranks in all; found '99999x99999'"),
     ],
@@ -84,6 +123,14 @@ def test_a_value_that_makes_no_sense_is_refused_at_once(
     except SystemExit as ended:
         assert ended.code == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["simulate", "explain"])
+def test_what_a_shell_would_redirect_is_quoted_in_the_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    arrows = re.findall(r"\S*<?->\S+", capsys.readouterr().out)
+    assert arrows and all(one.startswith("'") and one.endswith("'") for one in arrows)
 
 
 @pytest.mark.parametrize(("text", "jobs"), [("1", 1), ("16", 16), ("-1", -1)])

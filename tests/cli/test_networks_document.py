@@ -12,6 +12,7 @@ import pytest
 
 from hocket.cli import explain, simulate
 from hocket.cli.simulate.command import cases_asked
+from hocket.errors import TopologyError
 from hocket.network import load
 from hocket.network.links import LINKS
 from hocket.network.topology import LINK_CLASSES
@@ -55,8 +56,9 @@ def test_the_file_that_is_shown_is_read_as_is_said(tmp_path: Path, capsys: pytes
         assert f"`{name}" in TEXT
     slurm = load("SwitchName=s Nodes=tux[0-1]\n")
     assert slurm.bytes_per_second.tolist() == [LINKS["infiniband-ndr"].bytes_per_second] * 4
-    plain = load("nodes: {gpu: [a, b]}\nlinks: [{between: [a, b], class: nic, bandwidth: 1e9, latency: 2}]\n")
-    assert plain.seconds.tolist() == [2, 2] and plain.bytes_per_second.tolist() == [1e9, 1e9]
+    for wrong in ("bandwidth: 1e9, latency: 2us", "bandwidth: 1 GB, latency: 2us", "bandwidth: 1GB/s, latency: 2"):
+        with pytest.raises(TopologyError, match="with its unit"):
+            load(f"nodes: {{gpu: [a, b]}}\nlinks: [{{between: [a, b], class: nic, {wrong}}}]\n")
 
 
 def test_every_question_has_its_picture_and_its_table() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from hocket.algorithms import load
+from hocket.algorithms.promise import Formula
 from hocket.cli import main
 from hocket.runtime import run_ranks
 from hocket.schedule import COLLECTIVES
@@ -53,6 +55,18 @@ def test_the_next_commands_work_as_printed(tmp_path: Path) -> None:
     assert "1 of 1 algorithms hold: 16 schedules proved" in shell(verify, tmp_path)
     assert "all_reduce my_algo, 4 ranks" in shell(show, tmp_path)
     assert sorted(shell(run, tmp_path).splitlines()) == [f"rank {rank} of 4: the sum is 10.0" for rank in range(4)]
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_promises_are_formulas_as_the_documents_teach(
+    collective: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.py"
+    assert new(capsys, str(file), "--collective", collective)[0] == 0
+    text = file.read_text()
+    assert "lambda" not in text and "name=" not in text, "the name is that of the function"
+    (one,) = load(str(file))
+    assert one.name == "mine" and all(isinstance(getattr(one, of), Formula) for of in ("chunks", "steps", "sent"))
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)

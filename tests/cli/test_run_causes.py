@@ -24,8 +24,22 @@ def test_the_line_in_which_a_rank_waited_for_one_that_failed_is_told(leave: str,
     done = hocket_run(tmp_path, program, "-n", "3")
     line = program.count("\n") + 1
     errors = done.stderr.splitlines()
-    assert errors[0].startswith(f"ranks 0, 2 ({tmp_path}/script.py:{line}): hocket.errors.Peer"), done.stderr
+    assert errors[0] == f"hocket run: the failure of rank 1 stopped ranks 0, 2 ({tmp_path}/script.py:{line})"
     assert errors[1].startswith("hocket run: rank 1 of 3 failed first"), done.stderr
+
+
+@pytest.mark.parametrize("call", ["sys.exit(3)", "sys.exit()"])
+def test_the_line_in_which_a_rank_calls_sys_exit_is_told(call: str, tmp_path: Path) -> None:
+    program = HOCKET + f"with comm:\n    if rank == 1: {call}\n    comm.barrier()"
+    done = hocket_run(tmp_path, program, "-n", "3")
+    line = program.count("\n")
+    assert f"{call} at {tmp_path}/script.py:{line}" in done.stderr.splitlines()[-1], done.stderr
+
+
+def test_a_rank_that_ends_too_early_without_an_error_is_named(tmp_path: Path) -> None:
+    done = hocket_run(tmp_path, HOCKET + "if rank == 1: os._exit(0)\ncomm.barrier()", "-n", "3")
+    told = "hocket run: ranks 0, 2 of 3 failed, with exit code 1; rank 1 ended before, with exit code 0:\n"
+    assert done.stderr.startswith(told), done.stderr
 
 
 @pytest.mark.parametrize("follower", FOLLOWERS)

@@ -84,6 +84,8 @@ def test_groups_and_dims_are_handed_on(laid_out: str, capsys: pytest.CaptureFixt
     shown = json.loads(text)
     assert code == 0 and (shown["num_ranks"], shown["groups"], shown["dims"]) == (5, [3, 2], None)
     assert [[row["dst"] for row in step] for step in shown["steps"]] == [[3], [1, 2, 4]]
+    code, text = show(capsys, "hierarchical", "-n", "64")
+    assert code == 0 and text.startswith("all_reduce hierarchical, 64 ranks, in 8 groups of 8\n")
     assert main(["verify", f"{laid_out}:leaders", "--groups", "3,2"]) == 0
     assert "5 schedules proved" in capsys.readouterr().out
 

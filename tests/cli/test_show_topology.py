@@ -54,6 +54,19 @@ def test_hosts_of_a_fat_tree_are_near_each_other_whatever_is_above_them(capsys: 
     assert {right - left for left, right in pairwise(hosts)} == {76}
 
 
+def test_a_narrow_terminal_shows_the_first_of_many_equal_hosts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(show(capsys, "fat-tree:64").splitlines()) > 64, "a pipe gets all"
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    lines = show(capsys, "fat-tree:64").splitlines()
+    assert len(lines) < 30
+    assert any("these are the first 10 of 64 devices; --json has all." in line for line in lines)
+    assert any(line.startswith("host9 NET") or line.startswith("host9  NET") for line in lines)
+    assert not any("host10" in line for line in lines)
+
+
 def test_a_large_network_has_no_matrix(capsys: pytest.CaptureFixture[str]) -> None:
     assert "The matrix is not shown: there are more than 256 devices.\n" in show(capsys, "--topology", "ring:300")
 
@@ -94,6 +107,6 @@ def test_a_second_network_is_refused_and_the_command_that_compares_is_named(
         main([*command.split(), "--topology", "ring:4", "--topology", "ring:8"])
     said = capsys.readouterr().err
     assert ended.value.code == 2 and "expected one network; found ring:4 and ring:8; run the command once" in said
-    compared = said.rpartition(": hocket ")[2].split()
+    compared = said.splitlines()[0].rpartition(": hocket ")[2].split()
     rows = text_of(capsys, *compared).splitlines()
     assert {row.split(",")[2] for row in rows[1:]} == {"ring:4", "ring:8"}

@@ -304,7 +304,7 @@ def test_pictures_leave_out_what_takes_no_time_and_show_the_largest_case(
     found = json_of(capsys, "simulate", *call, "--plot", str(tmp_path / "few"))
     time, _, _, heat = (Path(file).read_text() for file in found["pictures"])
     assert "4x4, 1 ranks" not in time and "4x4, 16 ranks" in time
-    assert "rank15" in heat
+    assert "rank15" in heat and "all_reduce ring, 64 KiB on torus:4x4<" in heat, "the title says which case it is"
 
 
 def test_a_group_on_a_grid_is_drawn_on_the_grid() -> None:
@@ -352,7 +352,7 @@ def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], mo
         (["all_reduce", "--topology", RING, "--link", "latency=-1us"], "latency"),
         (
             ["all_reduce", "--topology", RING, "--link", "latency=x"],
-            "link: expected a latency such as 500ns or 1.5us",
+            "link: expected a latency with its unit, such as 500ns or 1.5us",
         ),
         (["all_reduce", "--topology", RING, "--trace", "x", "--level", "steps"], "--trace: expected --level events"),
         (
@@ -365,9 +365,17 @@ def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], mo
         (["all_reduce", "--topology", RING, "--reduce", "0"], "found '0'"),
         (
             ["all_reduce", "--topology", RING, "--overhead=-1us"],
-            "overhead: expected a time of 0 or more, such as 0.5us",
+            "overhead: expected a time of 0 or more with its unit, such as 0.5us",
         ),
         (["all_reduce", "--topology", RING, "--overhead", "much"], "found 'much'"),
+        (["all_reduce", "--topology", RING, "--link", "rank0-"], "found 'rank0-'; quote what has a > or <"),
+        (["all_reduce", "--topology", RING, "--reduce", "200"], "with its unit, such as 200GB/s; found '200'"),
+        (["all_reduce", "--topology", RING, "--overhead", "0.5"], "with its unit, such as 0.5us; found '0.5'"),
+        (
+            ["all_reduce", "--topology", RING, "--link", "nic:latency=2"],
+            "with its unit, such as 500ns or 1.5us; found '2'",
+        ),
+        (["all_reduce", "--topology", "torus:4x4,bandwidth=10"], "with its unit per second, such as 25GB/s"),
         (
             ["all_reduce", "--topology", RING, "-b", "1K,2K"],
             "expected one size, rank count and topology without --sweep",

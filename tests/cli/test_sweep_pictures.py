@@ -1,12 +1,13 @@
 """hocket simulate --sweep --plot: which pictures come, and what the others need."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from hocket.cli import main
 from hocket.view.networks import simulation_plots
-from tests.cli.printed import json_of
+from tests.cli.printed import json_of, text_of
 
 CALL = ("simulate", "all_reduce", "--algorithm", "ring", "--topology", "ring:N", "--sweep")
 
@@ -28,7 +29,24 @@ def test_what_a_missing_picture_needs_is_said(
     assert main([*CALL, *options.split(), "--plot", stem]) == 0
     said = capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == sorted(tmp_path / f"all-{name}.svg" for name in drawn)
-    assert needs.format(stem) in said and bool(said) == bool(needs)
+    assert needs.format(stem) in said and said.startswith("hocket simulate: ") == bool(needs)
+    wrote = [line.removeprefix("wrote ") for line in said.splitlines() if line.startswith("wrote ")]
+    assert wrote == [f"{stem}-{name}.svg" for name in drawn]
+
+
+def test_no_two_lines_of_a_plot_look_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = []
+    monkeypatch.setattr(simulation_plots, "saved", lambda figure, _: figures.append(figure))
+    names = [f"algorithm {number}" for number in range(20)]
+    rows = [
+        {"collective": "all_reduce", "topology": "ring:4", "num_ranks": 4, "algorithm": name, "num_bytes": size}
+        | {"seconds": 1.0, "bound_seconds": 0.5}
+        for name in names
+        for size in (1, 2)
+    ]
+    simulation_plots.over(str(tmp_path / "time.svg"), rows, "num_bytes", "seconds")
+    lines = [line for line in figures[0].axes[0].get_lines() if line.get_label() in names]
+    assert len({(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}) == len(names)
 
 
 def test_too_many_busy_links_are_not_drawn(
@@ -37,13 +55,14 @@ def test_too_many_busy_links_are_not_drawn(
     monkeypatch.setattr(simulation_plots, "_MOST_DRAWN", 7)
     assert main([*CALL, "-b", "1K", "-n", "8", "--plot", str(tmp_path / "all")]) == 0
     said = capsys.readouterr().err
-    assert "hocket simulate: drew nothing; " in said and "heat.svg needs fewer ranks: more than 7 links" in said
+    assert "wrote" not in said and "heat.svg needs fewer ranks: more than 7 links" in said
 
 
 def test_a_barrier_has_no_sizes_to_ask_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call = ("simulate", "barrier", "--topology", "ring:4", "--sweep", "--plot", str(tmp_path / "all"))
-    assert json_of(capsys, *call)["pictures"] == [str(tmp_path / "all-heat.svg")]
-    assert capsys.readouterr().err == ""
+    assert main([*call, "--json"]) == 0
+    found, heat = capsys.readouterr(), str(tmp_path / "all-heat.svg")
+    assert json.loads(found.out)["pictures"] == [heat] and found.err == f"wrote {heat}\n"
 
 
 @pytest.mark.parametrize(
@@ -61,3 +80,39 @@ def test_the_error_says_what_to_add(options: str, said: str, capsys: pytest.Capt
     except SystemExit as ended:
         assert ended.code == 2
     assert f"{said}\n" in capsys.readouterr().err
+
+
+DRAWN = "name: lab\ntopology: ring:4\n"
+CHANGED = DRAWN + "change: [{link: rank0->rank1, bandwidth: 1GB/s}]\n"
+
+
+def test_two_files_with_one_name_are_refused_as_rows_and_lines_would_be_alike(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
+    one.write_text(DRAWN)
+    other.write_text(CHANGED)
+    call = ("simulate", "all_reduce", "--algorithm", "ring", "-b", "1K", "--sweep", "--topology", str(one))
+    assert main([*call, "--topology", str(other)]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "found 'lab' in" in said and "one.yaml and in" in said and "write another name: in one of the files" in said
+    renamed = tmp_path / "renamed.yaml"
+    renamed.write_text(CHANGED.replace("lab", "slow"))
+    assert main([*call, "--topology", str(renamed)]) == 0
+
+
+def test_a_kind_whose_size_is_the_rank_count_may_meet_the_same_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CALL, "-b", "1K", "-n", "4", "--topology", "ring:4"]) == 0
+
+
+def test_the_changes_of_a_file_are_told_as_those_of_an_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "lab.yaml"
+    file.write_text(CHANGED)
+    call = ("simulate", "all_reduce", "--algorithm", "ring", "-b", "1K", "--topology")
+    by_file = json_of(capsys, *call, str(file))["changes"]
+    by_option = json_of(capsys, *call, "ring:4", "--link", "rank0->rank1:bandwidth=1GB/s")["changes"]
+    assert by_file == by_option == ["rank0->rank1 1 GB/s (default 48.5 GB/s)"]
+    for command in (call, ("show", "topology")):
+        assert "changed: rank0->rank1 1 GB/s (default 48.5 GB/s)\n" in text_of(capsys, *command, str(file))

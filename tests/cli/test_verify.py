@@ -219,10 +219,30 @@ def test_a_file_that_cannot_be_run_is_one_line(
     assert message.startswith(f"{file}:{line}: ")
 
 
+@pytest.mark.parametrize("root", [0, 1])
+def test_a_wrong_result_says_which_command_draws_where_it_is(
+    root: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(
+        "import hocket\n\n"
+        '@hocket.algorithm("broadcast", "reduce", name="lost", chunks="1")\n'
+        "def lost(schedule):\n"
+        f"    if schedule.root != {root}:\n        hocket.algorithms(schedule.collective)['binomial'](schedule)\n"
+    )
+    assert main(["verify", str(file), "--ranks", "2"]) == 1
+    said = capsys.readouterr().out
+    for collective in ("broadcast", "reduce"):
+        command = f"hocket show {file}:lost -n 2{' --root 1' if root else ''} --collective {collective}"
+        assert f"; `{command}` draws where" in said
+    assert main([*command.split()[1:]]) == 1, "that command draws it"
+    assert "law 2" in capsys.readouterr().out
+
+
 def test_the_steps_of_a_broken_one_can_be_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", write(tmp_path, flaw=" and peer != 1"), "-n", "4"]) == 1
     text = capsys.readouterr().out
-    assert "c3 = r3" in text and f"{tmp_path}/own.py:6: law 2" in text
+    assert "c3 = r3" in text and f"{tmp_path}/own.py:6: law 2" in text and "draws where" not in text
     assert "laws 1, 2, 4, 5 hold" not in text
 
 

@@ -67,6 +67,13 @@ def test_every_line_of_a_command_fits_the_terminal(command: str, screen: Screen)
     assert screen.too_wide() == []
 
 
+def test_what_a_text_speaks_of_is_in_a_table_on_a_narrow_terminal_too(screen: Screen) -> None:
+    with redirect_stdout(screen):
+        main(["explain", "all_reduce", "-b", "64M", "--topology", "dgx-h100:2"])
+    heads = [line for line in screen.lines() if line.split()[:1] == ["algorithm"]]
+    assert len(heads) == 2 and {"bandwidth", "reduction", "contention"} <= {*" ".join(heads).split()}
+
+
 def test_the_report_of_the_demo_fits_the_terminal(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
     with redirect_stdout(screen):
         assert run(monkeypatch, [], FOUND) == 0

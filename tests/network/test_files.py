@@ -246,6 +246,19 @@ def test_kinds_are_loaded_by_name() -> None:
         ("nodes: {gpu: [a, b]}\nlinks: [{between: [a, c], link: qpi}]\n", r"links\[0\] has an unknown node 'c'"),
         ("nodes: {gpu: [a, b]}\nlinks: [{between: [a, b]}]\n", r"links\[0\]: expected link:, or class:"),
         ("nodes: {gpu: [a, b]}\nlinks: [{between: a, link: qpi}]\n", r"links\[0\]: expected between: \[a, b\]"),
+        ("nodes: {gpu: [a0, b0]}\nlinks: [{between: [a0, b7], link: qpi}]\n", "node 'b7'; the nodes are a0, b0$"),
+        ("topology: ring:4\nranks: [b7]\n", "unknown node 'b7'; the nodes are rank0, rank1, rank2, rank3$"),
+        ("topology: ring:14\nranks: [b7]\n", "rank11 and 2 more$"),
+        ("topology: ring:4\nchnage: []\n", "found topology, chnage; 'chnage' is unknown; did you mean 'change'"),
+        ("topology: ring:4\ncolour: red\n", "found topology, colour; 'colour' is unknown$"),
+        (
+            "nodes: {gpu: [a, b]}\nlinks: [{betwen: [a, b], link: qpi}]\n",
+            r"links\[0\]: .*; 'betwen' is unknown; did you mean 'between'",
+        ),
+        (
+            "topology: ring:4\nchange: [{link: nic, bandwith: 1GB/s}]\n",
+            r"change\[0\]: .*; 'bandwith' is unknown; did you mean 'bandwidth'",
+        ),
         ("nodes: {gpu: [a, b]}\nlinks: [[a, b]]\n", r"links\[0\]: expected entries by name"),
         ("nodes: {gpu: [a, b]}\nlinks: {a: b}\n", "expected a list as links"),
         (
@@ -256,6 +269,10 @@ def test_kinds_are_loaded_by_name() -> None:
             "topology: ring:4\nchange: [{link: rank0, latency: 1us}]\n",
             r"change\[0\]: ring:4: expected links by class",
         ),
+        (
+            "nodes: {server: [a, b], switch: [s]}\nlinks: []\n",
+            "expected ranks, of the kinds gpu, npu, host, or named in ranks: .*; found server, switch",
+        ),
         ("topology: ring:4\nchange: [{link: rank0->rank1}]\n", r"change\[0\]: .* with bandwidth: or latency:"),
         (
             "topology: ring:4\nchange: [{link: rank0->rank2, latency: 1us}]\n",
@@ -263,7 +280,7 @@ def test_kinds_are_loaded_by_name() -> None:
         ),
         (
             "topology: ring:4\nchange: [{link: rank0->rank1, latency: x}]\n",
-            r"change\[0\]: expected a latency such as 500ns",
+            r"change\[0\]: expected a latency with its unit, such as 500ns",
         ),
         ("topology: ring:4\nranks: [rank9]\n", "ranks has an unknown node 'rank9'"),
         ("topology: ring:4\nroutes: [[rank0, rank9]]\n", "routes has an unknown node 'rank9'"),
@@ -302,7 +319,10 @@ def test_kinds_are_loaded_by_name() -> None:
         (SIMAI.replace("4 5 400Gbps 0.0005ms 0\n", ""), "expected 8 cables of five words, .*; found 35 words$"),
         (SIMAI.replace("1 5 400Gbps 0.0005ms 0", "1 5 400Gbps 0.0005ms"), "found 39 words; look at line 7"),
         (SIMAI.replace("6 2 1 1 8", "1 2 3 1 8"), "line 1: expected more nodes than switches"),
-        (SIMAI.replace("1 5 400Gbps 0.0005ms", "1 5 400Gbps 5parsec"), "line 7: expected a latency such as 500ns"),
+        (
+            SIMAI.replace("1 5 400Gbps 0.0005ms", "1 5 400Gbps 5parsec"),
+            "line 7: expected a latency with its unit, such as 500ns",
+        ),
         (SIMAI.replace("1 5 400Gbps 0.0005ms", "1 5 400Gbps -1ms"), "line 7: .*a latency of 0 or more"),
         (SLURM.replace("[08-10]", "[10-08]"), "line 2: expected an ascending range"),
         (SLURM.replace("[08-10]", "[0-999999999999]"), "line 2: expected an ascending range of at most 1048576"),
@@ -372,11 +392,10 @@ def test_without_pyyaml_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     ("text", "value"),
     [
         ("25GB/s", 25e9),
-        ("25GB", 25e9),
         ("2GiB/s", 2.0**31),
         ("200Gbps", 25e9),
         ("8kb/s", 1e3),
-        ("1.5e9", 1.5e9),
+        ("1.5e9 B/s", 1.5e9),
         ("1B/s", 1),
     ],
 )
@@ -387,6 +406,18 @@ def test_bandwidths(text: str, value: float) -> None:
 @pytest.mark.parametrize(("text", "value"), [("500ns", 5e-7), ("1.5us", 1.5e-6), ("2ms", 2e-3), ("1s", 1), ("0", 0)])
 def test_latencies(text: str, value: float) -> None:
     assert links.seconds(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["10", "1.5e9", "1 GB", "25G", "200Gb"])
+def test_a_bandwidth_without_a_unit_per_second_is_refused(text: str) -> None:
+    with pytest.raises(TopologyError, match=f"expected a bandwidth with its unit per second.*; found '{text}'"):
+        links.bytes_per_second(text)
+
+
+@pytest.mark.parametrize("text", ["2", "5e-7", "0.5u"])
+def test_a_latency_without_a_unit_is_refused(text: str) -> None:
+    with pytest.raises(TopologyError, match=f"expected a latency with its unit.*; found '{text}'"):
+        links.seconds(text)
 
 
 @pytest.mark.parametrize(
@@ -401,10 +432,10 @@ def test_latencies(text: str, value: float) -> None:
         ("dragonfly:100000,1,1,2", "links or more; expected at most 16777216"),
         ("fully-connected:2000@ring:1000", "links or more; expected at most 16777216"),
         ("torus", "found 0 sizes"),
-        ("ring:3,foo=1", "unknown option foo; expected ring:RANKS"),
+        ("ring:3,foo=1", "unknown option foo; the options of ring and their defaults are link=inf"),
         ("ring:3,latency=1us,latency=2us", "latency appears twice"),
-        ("ring:3,latency=fast", "latency=fast: expected a latency such as 500ns or 1.5us"),
-        ("ring:3,bandwidth=fast", "bandwidth=fast: expected a bandwidth such as 25GB/s"),
+        ("ring:3,latency=fast", "latency=fast: expected a latency with its unit, such as 500ns or 1.5us"),
+        ("ring:3,bandwidth=fast", "bandwidth=fast: expected a bandwidth with its unit per second, such as 25GB/s"),
         ("ring:3,latency=-1us", "seconds of latency; expected 0 or more"),
         ("dgx-h100:1,nic-latency=5parsec", "'dgx-h100:1,nic-latency=5parsec': nic-latency=5parsec: expected a latency"),
         ("fat-tree:16,oversubscription=nan", "oversubscription=nan is not a positive number"),
@@ -414,11 +445,17 @@ def test_latencies(text: str, value: float) -> None:
         ),
         ("fat-tree:16,radix=1" + 25 * "0", "0' has more than 18 digits; expected fat-tree:RANKS"),
         ("ring:" + 5000 * "9", "9' has more than 18 digits; expected ring:RANKS"),
-        ("ring:4,bandwidth=1e-320", "rank0->rank1 has .* bytes_per_second; expected a positive number, 1e-100 to 1e+"),
-        ("ring:4,bandwidth=1e308", "rank0->rank1 has 1e.308 bytes_per_second; expected a positive number"),
-        ("ring:4,latency=1e308", "rank0->rank1 has 1e.308 seconds of latency; expected 0 or more, to 1e"),
+        (
+            "ring:4,bandwidth=1e-320B/s",
+            "rank0->rank1 has .* bytes_per_second; expected a positive number, 1e-100 to 1e+",
+        ),
+        ("ring:4,bandwidth=1e308B/s", "rank0->rank1 has 1e.308 bytes_per_second; expected a positive number"),
+        ("ring:4,latency=1e308s", "rank0->rank1 has 1e.308 seconds of latency; expected 0 or more, to 1e"),
         ("fat-tree:16,oversubscription=inf", "oversubscription=inf is not a positive number"),
         ("ring:4,link=core,latency=1us", "the bandwidth of core links is unknown: set bandwidth="),
+        ("dgx-h100:2,memory-foo=3", "memory-latency=0.100us, .*nic-link=infiniband-ndr, .*did you mean 'memory-link'?"),
+        ("npu8:1,direct-latency=1us,nic=3", "direct-link=ub, direct-bandwidth=28GB/s, direct-latency=, reduces=no"),
+        ("fat-tree:4,x=", "link=infiniband-ndr, bandwidth=48.5GB/s, .*radix=, oversubscription=1, routing=dmodk"),
         ("ring:4@", "expected INNER@OUTER, each KIND:ARGS; found 'ring:4@'"),
         ("ring:3@circle:4", "expected KIND:ARGS, KIND one of"),
     ],
@@ -426,3 +463,26 @@ def test_latencies(text: str, value: float) -> None:
 def test_a_wrong_text_is_refused_with_what_was_expected(text: str, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0.5, "0.5 B/s"),
+        (23.46e9, "23.5 GB/s"),
+        (999.6e6, "1 GB/s"),
+        (999.4e6, "999 MB/s"),
+        (4.56e15, "4560 TB/s"),
+    ],
+)
+def test_a_bandwidth_is_written_with_three_digits_and_no_exponent(value: float | None, text: str) -> None:
+    assert links.name_bandwidth(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0.00 us"), (12.34e-6, "12.3 us"), (999.6e-6, "1.00 ms"), (0.9996, "1.00 s"), (6107955.1, "6107955 s")],
+)
+def test_a_time_is_written_with_three_digits_in_the_unit_that_fits(value: float, text: str) -> None:
+    assert links.name_seconds(value) == text

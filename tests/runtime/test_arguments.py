@@ -54,6 +54,8 @@ REFUSED = [
     row(ValueError, "C-contiguous", lambda comm: comm.all_reduce(np.zeros((3, 4), order="F"))),
     # One value that looks like many.
     row(ValueError, "C-contiguous|read-only", lambda comm: comm.all_reduce(np.broadcast_to(np.float32(1), 8))),
+    # A number of NumPy, which is an array without memory of its own.
+    row(ValueError, "found a NumPy scalar, a float64: pass x", lambda comm: comm.all_reduce(np.float64(3))),
     # The output is not contiguous.
     row(ValueError, "C-contiguous", lambda comm: comm.all_reduce(floats(), out=floats(12)[::2])),
     # The result cannot be written to the input.
@@ -301,3 +303,34 @@ def test_a_wait_has_a_limit_of_at_least_zero(timeout: float) -> None:
         with pytest.raises(TypeError, match="timeout is 'x'; expected seconds of at least 0"):
             work.wait("x")
         work.wait()
+
+
+ALONE: dict[str, Callable[[Comm], object]] = {
+    "send": lambda comm: comm.send(floats(), 1),
+    "sendrecv": lambda comm: comm.sendrecv(floats(), 0, floats(), 1),
+    "batch": lambda comm: comm.batch([hocket.Send(floats(), 1)]),
+    "send_object": lambda comm: comm.send_object("x", 1),
+    "recv_object": lambda comm: comm.recv_object(1),
+    "broadcast": lambda comm: comm.broadcast(floats(), root=1),
+    "subgroup": lambda comm: comm.subgroup([0, 1]),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_rank_that_runs_alone_is_told_how_to_start_more(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/somewhere/farm.py"])
+    with hocket.init() as comm:
+        with pytest.raises(ValueError, match="from 0 to 0") as caught:
+            ALONE[name](comm)
+        assert str(caught.value).startswith(f"{name}: ")
+        assert str(caught.value).endswith("; this is one rank alone: start more with `hocket run -n 4 -- farm.py`")
+        with pytest.raises(ValueError, match="tag from 0 to") as caught:
+            comm.send(floats(), 0, tag=-1)
+        assert "alone" not in str(caught.value)
+    assert "alone" not in run_ranks(tell_refusal, 1, kind="thread", args=(ALONE[name],))[0]
+
+
+def tell_refusal(call: Callable[[Comm], object]) -> str:
+    with hocket.init() as comm, pytest.raises(ValueError, match="from 0 to 0") as caught:
+        call(comm)
+    return str(caught.value)

@@ -2,9 +2,15 @@
 
 import pytest
 
-from hocket.errors import PeerDied
+from hocket.errors import CollectiveMismatch, CollectiveTimeout, PeerDied
 from hocket.runtime.ranks.environment import new_address
-from hocket.runtime.ranks.failure_reports import FailureReports, follows_from_another, tell_heard, tell_uncaught
+from hocket.runtime.ranks.failure_reports import (
+    FailureReports,
+    follows_from_another,
+    reason_of,
+    tell_heard,
+    tell_uncaught,
+)
 
 
 def test_how_a_rank_ends_counts_more_than_what_it_has_heard(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,3 +44,54 @@ def test_a_group_of_errors_follows_if_all_do() -> None:
     followed = PeerDied("the process of rank 1 ended", rank=1)
     assert follows_from_another(ExceptionGroup("tasks", [followed]))
     assert not follows_from_another(ExceptionGroup("tasks", [followed, KeyError("the mistake")]))
+
+
+def mismatch(values: dict[int, int]) -> CollectiveMismatch:
+    return CollectiveMismatch("rank 0: they differ", field="count", values=values, sequence=1)
+
+
+def timeout(text: str) -> CollectiveTimeout:
+    return CollectiveTimeout(text, missing=[3], seconds=6, sequence=1)
+
+
+@pytest.mark.parametrize(
+    ("error", "suspects"),
+    [
+        (mismatch({0: 4, 1: 3, 2: 4, 3: 4}), {1}),
+        (mismatch({0: 8, 1: 3}), {1}),  # a message: its receiver
+        (timeout("rank 0, barrier by direct (call 2): rank 1 was not done within 6 s; x"), {1}),
+        (timeout("rank 1, recv from rank 3 (tag 0): not done within 6 s; x"), {1}),
+        (PeerDied("the process of rank 1 ended", rank=1), {1}),
+        (KeyError("rank 1"), set()),
+    ],
+)
+def test_a_rank_tells_which_rank_its_error_points_at(
+    error: Exception, suspects: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = new_address()
+    monkeypatch.setenv("HOCKET_ADDRESS", address)
+    monkeypatch.setenv("HOCKET_RANK", "0")
+    monkeypatch.setattr("hocket.runtime.ranks.failure_reports._told", set())
+    reports = FailureReports(address)
+    outer = RuntimeError("the training failed")
+    outer.__cause__ = error
+    tell_uncaught(outer)
+    reports.read(2, ending=False)
+    assert reports.suspects == suspects
+    reports.close()
+
+
+def test_other_ranks_are_told_the_first_sentence_of_an_error() -> None:
+    refused = TypeError("send has no argument 'dest'; did you mean 'dst'? The call is send(x, dst)")
+    assert reason_of(refused) == "TypeError: send has no argument 'dest'; did you mean 'dst'?"
+    assert reason_of(ValueError("bad shard a.b. See\nmore")) == "ValueError: bad shard a.b."
+    assert reason_of(KeyError(1)) == "KeyError: 1"
+
+
+def test_other_ranks_are_told_where_sys_exit_was_called() -> None:
+    with pytest.raises(SystemExit) as raised:
+        raise SystemExit(3)
+    assert reason_of(raised.value).startswith("sys.exit(3) at ") and "test_failure_reports.py:" in reason_of(
+        raised.value
+    )
+    assert reason_of(SystemExit()) == "sys.exit()"

@@ -130,7 +130,8 @@ def judge(reports: list[Report | None], field: str, sequence: int) -> None:
     assert {report.sequence for report in told} == {sequence}
     for report in told:
         assert report.values == told[0].values, "all ranks are told the same values"
-        assert f"differ in {'algorithm' if field == 'schedule' else field} at call {sequence}" in report.text
+        what = "called different collectives" if field == "kind" else f"differ in {field}"
+        assert f"the ranks {what.replace('schedule', 'algorithm')} at call {sequence}" in report.text
     values = told[0].values
     assert len(set(values.values())) == 2
     if field != "schedule":
@@ -408,3 +409,27 @@ def test_algorithms_that_differ_are_named_by_the_ranks_that_run_them() -> None:
     for text in texts:
         assert "the ranks differ in algorithm at call 1" in text
         assert "one on ranks 0, 2; another on rank 1; pass the same algorithm=" in text
+
+
+CALLS = {
+    "split": lambda comm: comm.split(0),
+    "broadcast_object": lambda comm: comm.broadcast_object(root=1),
+    "all_gather_object": lambda comm: comm.all_gather_object(1),
+    "gather_object": lambda comm: comm.gather_object(1),
+    "scatter_object": lambda comm: comm.scatter_object(root=1),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_rank_names_what_the_program_called_and_not_what_that_is_made_of(name: str) -> None:
+    def main() -> str:
+        comm = hocket.init()
+        with pytest.raises(CollectiveMismatch) as caught:
+            if comm.rank == 0:
+                CALLS[name](comm)
+            comm.barrier()
+        return str(caught.value)
+
+    texts = run_ranks(main, 2, kind="thread")
+    assert texts[0].startswith(f"rank 0, {name} (call 1): the ranks called different collectives at call 1"), texts
+    assert texts[1].startswith("rank 1, barrier (call 1): the ranks called different collectives at call 1"), texts

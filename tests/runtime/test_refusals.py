@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hocket
-from hocket.runtime.communicator.refusals import NAMES_ELSEWHERE
+from hocket.runtime.communicator.refusals import METHODS_ELSEWHERE, NAMES_ELSEWHERE, NAMES_OF_MODULES
 
 Comm = hocket.Communicator
 METHODS = [  # that have arguments
@@ -131,3 +131,52 @@ def test_a_type_error_inside_the_method_stays_as_it_is(comm: Comm) -> None:
         with pytest.raises(TypeError, match=told) as caught:
             call()
         assert "The call is" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("Get_rank", "; did you mean 'rank'?"),
+        ("world_size", "; did you mean 'size'?"),
+        ("bcast", "; did you mean 'broadcast'?"),
+        ("Bcast", "; did you mean 'broadcast'?"),
+        ("Allreduce", "; did you mean 'all_reduce'?"),
+        ("Iallreduce", "; did you mean 'all_reduce(..., async_op=True)'?"),
+        ("ibcast", "; did you mean 'broadcast(..., async_op=True)'?"),
+        ("Isend", "; did you mean 'isend'?"),
+        ("Free", "; did you mean 'close'?"),
+        ("al_reduce", "; did you mean 'all_reduce'?"),
+        ("quite_unknown", ""),
+        ("_unknown", ""),
+    ],
+)
+def test_an_attribute_of_mpi_or_pytorch_is_told_its_name_here(name: str, told: str, comm: Comm) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(comm, name)
+    assert str(caught.value) == f"'Communicator' object has no attribute {name!r}{told}"
+    assert not hasattr(comm, name) and caught.value.obj is None
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("SUM", '; did you mean op="sum"?'),
+        ("ReduceOp", '; did you mean op="sum"?'),
+        ("MAX", '; did you mean op="max"?'),
+        ("COMM_WORLD", "; did you mean comm = hocket.init()?"),
+        ("get_rank", "; did you mean comm.rank, of comm = hocket.init()?"),
+        ("quite_unknown", ""),
+        ("__wrapped__", ""),
+    ],
+)
+def test_a_name_of_their_modules_is_told_what_to_write(name: str, told: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(hocket, name)
+    assert str(caught.value) == f"module 'hocket' has no attribute {name!r}{told}"
+
+
+def test_the_tables_lead_only_from_what_does_not_exist_to_what_does(comm: Comm) -> None:
+    for here, elsewhere in METHODS_ELSEWHERE.items():
+        assert hasattr(comm, here) and not any(hasattr(comm, name) for name in elsewhere), here
+    for here, elsewhere in NAMES_OF_MODULES.items():
+        assert not any(hasattr(hocket, name) for name in elsewhere), here

@@ -99,6 +99,18 @@ def test_data_and_input_do_not_mix() -> None:
         build(in_step(lambda s: s.copy(src=0, dst=1, chunk=0, src_buffer="input")))
 
 
+def test_of_rows_of_data_and_of_output_both_lines_are_named() -> None:
+    def mixed(schedule: Builder) -> None:
+        with schedule.step():
+            schedule.copy(src=0, dst=1, chunk=0)
+        with schedule.step():
+            schedule.copy(src=1, dst=0, src_chunk=0, dst_chunk=0, src_buffer="output", dst_buffer="output")
+
+    line = mixed.__code__.co_firstlineno
+    with pytest.raises(ScheduleError, match=rf":{line + 4}: .* found output here, and data at {__file__}:{line + 2}$"):
+        build(mixed)
+
+
 def test_rows_belong_to_a_step_and_steps_do_not_nest() -> None:
     with pytest.raises(ScheduleError, match="rows belong to a step"):
         build(lambda s: s.copy(src=0, dst=1, chunk=0))

@@ -75,6 +75,14 @@ def test_the_counts_of_a_ring(num_ranks: int, capsys: pytest.CaptureFixture[str]
     assert cells[1:] == expected
 
 
+@pytest.mark.parametrize(("algorithm", "chunk"), [("parameter_server", 0), ("double_tree", 1), ("ring", 3)])
+def test_the_legend_explains_a_chunk_that_exists(
+    algorithm: str, chunk: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, text = show(capsys, algorithm, "-n", "5")
+    assert f"\nc{chunk} += r0: the rank folds rank 0's chunk {chunk} into its own; " in text
+
+
 def test_a_reduction_of_many_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     _, text = show(capsys, "direct", "-n", "3")
     assert text.count("c0 = r0 + r1 + r2") == 3
@@ -118,7 +126,8 @@ def test_input_and_output_have_letters_of_their_own(capsys: pytest.CaptureFixtur
     ]
     assert "start   i0 i1 i2\n" in text and "step 0  o0 o1 o2  receives\n" in text
     assert "from rank 0 (o0), 1 (o1) ... for its output; start: those for rank 0 (i0), 1 (i1) ..." in text
-    assert "i2, o2, s2: chunk 2 of input, output, scratch memory" in text
+    assert "o2 += r0: the rank folds rank 0's chunk 2 into" in text
+    assert text.count("; i0, o0: chunk 0 of input, output memory\n") == 1, "and no scratch, which it does not use"
 
 
 INTO_OUTPUT = """
@@ -247,6 +256,10 @@ def test_a_terminal_gets_colours_unless_it_asks_for_none(monkeypatch: pytest.Mon
         ChunkMatrix(schedule, console, 80, side_by_side=True).print()
         assert full in screen.getvalue()
         assert ("48;2;" in screen.getvalue()) != no_color
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, color_system="standard", width=80)
+    ChunkMatrix(schedule, console, 80, side_by_side=True).print()
+    assert "[█]" in screen.getvalue(), "16 colours cannot tell a full chunk from a part"
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, color_system="truecolor", no_color=False, width=80)
     ChunkMatrix(ALGORITHMS["broadcast", "direct"].build(2), console, 80, side_by_side=False).print()

@@ -1,4 +1,4 @@
-"""What fits into a terminal: texts go on in the next line, names are whole, columns are left out from the right."""
+"""What fits into a terminal: texts go on in the next line, names are whole, columns come in blocks."""
 
 import io
 import re
@@ -7,6 +7,7 @@ import pytest
 from rich.table import Table
 
 from hocket.view import Terminal, num_fitting
+from hocket.view.words import name_amount
 
 HEADERS = ("collective", "ranks", "algorithm", "time (us)")
 ROWS = (("all_reduce", "4", "nonuniform_hierarchical_ring", "12.5"), ("barrier", "16", "direct", "1.25"))
@@ -37,15 +38,21 @@ def printed(width: int, monkeypatch: pytest.MonkeyPatch, *, piped: bool = False)
     return lines_of(console)
 
 
-def test_columns_that_do_not_fit_are_left_out_from_the_right_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert printed(49, monkeypatch)[:2] == [
+def test_columns_that_do_not_fit_come_in_blocks_that_begin_with_the_first_column(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert printed(49, monkeypatch) == [
         "collective  ranks  algorithm",
         "all_reduce  4      nonuniform_hierarchical_ring",
+        "barrier     16     direct",
+        "",
+        "collective  time (us)",
+        "all_reduce  12.5",
+        "barrier     1.25",
     ]
-    assert printed(49, monkeypatch)[3:] == ["left out, because the terminal is narrow: time", "(us)"]
     narrow = printed(20, monkeypatch)
     assert narrow[:3] == ["collective  ranks", "all_reduce  4", "barrier     16"]
-    assert " ".join(narrow[3:]) == "left out, because the terminal is narrow: algorithm, time (us)"
+    assert narrow[4] == "collective  algorithm" and narrow[8] == "collective  time (us)"
 
 
 @pytest.mark.parametrize(("width", "piped"), [(120, False), (20, True)])
@@ -93,3 +100,18 @@ def test_styles_stay_with_their_words(monkeypatch: pytest.MonkeyPatch) -> None:
     console.print("one [bold]two three[/] \\[four]", style="dim")
     assert lines_of(console) == ["one two", "three", "[four]"]
     assert isinstance(console.file, io.StringIO) and console.file.getvalue().count("\x1b[1;2m") == 2
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [
+        (0, "0 B"),
+        (1000, "1000 B"),
+        (1537911, "1.47 MiB"),
+        (558336 << 20, "545 GiB"),
+        (1023 << 10, "1023 KiB"),
+        (1 << 20, "1 MiB"),
+    ],
+)
+def test_an_amount_has_three_digits_and_no_exponent(num_bytes: int, text: str) -> None:
+    assert name_amount(num_bytes) == text

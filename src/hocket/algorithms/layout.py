@@ -27,6 +27,11 @@ class Layout:
     groups: tuple[int, ...] | None = None
     dims: tuple[int, ...] | None = None
 
+    def __str__(self) -> str:
+        """The groups and the grid, as the end of an error: "; in groups of 3, 2"; "" without them."""
+        groups = f"; in groups of {', '.join(map(str, self.groups))}" if self.groups else ""
+        return groups + (f"; on a grid of {'x'.join(map(str, self.dims))}" if self.dims else "")
+
     def call(self, parameter: Parameter) -> Any:
         """A parameter's value for this layout."""
         try:

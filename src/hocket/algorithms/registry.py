@@ -4,8 +4,10 @@ An algorithm is a function that writes one schedule for a rank count and root, o
 promises (`steps`, `sent`, `labels`) are data, and `verify` checks them.
 """
 
+import contextlib
 import functools
 import operator
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -27,6 +29,7 @@ from hocket.errors import ScheduleError, VerifyError, did_you_mean, name_count
 from hocket.schedule import COLLECTIVES, Builder, Certificate, Declared, Schedule, compose, find_collective, verify
 
 _CACHED_SCHEDULES = 64
+_MOST_DRAWN = 64  # ranks; `hocket show` lists the steps of more
 
 _Arguments = ParamSpec("_Arguments")
 _Returned = TypeVar("_Returned")
@@ -83,8 +86,14 @@ class Algorithm:
         schedule; ScheduleError, with the line, if the program that writes it has a mistake.
         """
         layout = self.layout(num_ranks, root, groups=groups, dims=dims)
-        with self._in_its_code(num_ranks):
-            return self._build(layout)
+        try:
+            with self._in_its_code(num_ranks):
+                return self._build(layout)
+        except ScheduleError as error:
+            named = str(layout)
+            if named not in str(error):
+                error.args = (f"{error.args[0]}{named}",)
+            raise
 
     def layout(
         self,
@@ -166,8 +175,27 @@ class Algorithm:
             error.locate(site if known else self.source)
             if self.composed:
                 error.args = (f"{error.args[0]}; in {self.composed}",)
+            if error.law == 2 and (command := self._command_that_draws(schedule)):
+                error.suggest(f"`{command}` draws where")
             error.add_note(f"in the schedule of {self} for {schedule.num_ranks} ranks, root {schedule.root}")
             raise
+
+    def _command_that_draws(self, schedule: Schedule) -> str:
+        """The `hocket show` command for one of its schedules; "" if there is none, or if it would be a list."""
+        file = self.source.rpartition(":")[0]
+        if ALGORITHMS.get((self.collective, self.name)) is not self or not file.endswith(".py"):
+            return ""
+        with contextlib.suppress(ScheduleError, ValueError):  # a default layout that does not exist
+            if (
+                schedule.num_ranks > _MOST_DRAWN
+                or self.build(schedule.num_ranks, schedule.root).digest != schedule.digest
+            ):
+                return ""
+            several = sum(name == self.name for _, name in ALGORITHMS) > 1
+            collective = f" --collective {self.collective}" if several else ""
+            root = f" --root {schedule.root}" if schedule.root else ""
+            return f"hocket show {shlex.quote(f'{file}:{self.name}')} -n {schedule.num_ranks}{root}{collective}"
+        return ""
 
     def then(self, other: "Algorithm", *, collective: str | None = None) -> "Algorithm":
         """This algorithm, then the other one: compose.then for every rank count and root."""
@@ -249,7 +277,7 @@ def _named_arguments(function: Callable[_Arguments, _Returned]) -> Callable[_Arg
 @_named_arguments
 def algorithm(
     *collectives: str,
-    name: str,
+    name: str | None = None,
     chunks: Promise | None = None,
     steps: Promise | None = None,
     sent: Promise | None = None,
@@ -261,6 +289,7 @@ def algorithm(
 ) -> Callable[[Callable[[Builder], None] | Algorithm], Algorithm]:
     """Register a function that writes a schedule, or a composition of algorithms, under (collective, name).
 
+    Without a name, that of the function is taken; a composition needs one.
     One function may serve several collectives: it is registered for each, and the Algorithm for the first one is
     returned. A later definition replaces an earlier one with the same name, from the next call on, also in a
     communicator that has used the earlier one. Built-in algorithms cannot be replaced: ValueError. Any other wrong
@@ -285,10 +314,13 @@ def algorithm(
     check_arguments(source, {"name": name, "doc": doc}, promises, {"groups": groups, "dims": dims}, labels, ranks)
 
     def register(program: Callable[[Builder], None] | Algorithm) -> Algorithm:
+        called = name or getattr(program, "__name__", None)
+        if called in (None, "<lambda>"):
+            raise ScheduleError(f"{source}: expected name=, because {program} has no name of its own; found none")
         made = [
             replace(
                 one,
-                name=name,
+                name=called,
                 doc=doc or one.doc,
                 source=source,
                 chunks=promises["chunks"],
@@ -299,15 +331,15 @@ def algorithm(
                 groups=groups or one.groups,
                 dims=dims or one.dims,
             )
-            for one in (_made_of(program, collective, name, promises["chunks"], source) for collective in collectives)
+            for one in (_made_of(program, collective, called, promises["chunks"], source) for collective in collectives)
         ]
         for one in made:
             _check_needs(one)
-            before = ALGORITHMS.get((one.collective, name))
+            before = ALGORITHMS.get((one.collective, called))
             if before is not None and is_built_in(before.source):
                 raise ValueError(f"{one}: {before} is built in; choose another name")
-        is_replacing = any((one.collective, name) in ALGORITHMS for one in made)
-        REGISTERED.update({(one.collective, name): one for one in made})
+        is_replacing = any((one.collective, called) in ALGORITHMS for one in made)
+        REGISTERED.update({(one.collective, called): one for one in made})
         if is_replacing:
             tell_replaced()
         return made[0]

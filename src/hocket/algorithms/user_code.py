@@ -110,7 +110,7 @@ def check_arguments(
     Texts must be texts or None, and the name must not be empty; promises and parameters must be callable or None.
     """
     for name, text in texts.items():
-        if not isinstance(text, str | None) or (name == "name" and not text):
+        if not isinstance(text, str | None) or (name == "name" and text == ""):
             raise ScheduleError(f"{source}: expected {name}= to be a text; found {text!r}")
     for name, promise in promises.items():
         if promise is not None and not callable(promise):

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from hocket.answers.answer import Answer
 from hocket.answers.limits import check_memory, check_ranks
+from hocket.answers.network_options import read_links
 from hocket.answers.networks import Network, named_network
 from hocket.answers.predictions import Prediction
-from hocket.answers.quantities import parse_size, ranks_of_layout, read_num_ranks
-from hocket.answers.simulation_case import SimulationCase, algorithms_of, check_collective
+from hocket.answers.quantities import parse_size, ranks_of_layout, read_layout, read_num_ranks
+from hocket.answers.simulation_case import DEFAULT_BYTES, SimulationCase, algorithms_of, check_collective
 from hocket.overloads import overload
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ class Explanation(Answer):
     """Which algorithm runs for a call on this host, and why.
 
     by: what decided, "table", "tuner file" or HOCKET_ALGO. table: what the table alone says. algo: HOCKET_ALGO's list
-    for this collective. tuned: when `hocket tune` measured; None if predictions are rough. candidates: the fastest
-    first.
+    for this collective. tuned: when `hocket tune` measured; None if predictions are rough. asked: the algorithms that
+    the call named. candidates: the fastest first.
     """
 
     collective: str
@@ -71,16 +72,17 @@ class Explanation(Answer):
     tuner_file_lines: int
     algo: str
     tuned: str | None
+    asked: tuple[str, ...]
     candidates: tuple[Candidate, ...]
     fastest_measured: tuple[SizeRange, ...]
     fastest_predicted: tuple[SizeRange, ...]
 
     @property
     def why(self) -> str:
-        """Why the algorithm wins, or which one would be faster, in a sentence or two."""
+        """Why the algorithm wins, or which one would be faster, and how those that were asked about compare."""
         from hocket.view import explain_text
 
-        return explain_text.why(self.as_json())
+        return " ".join(explain_text.reasons(self.as_json()))
 
     def _print(self, console: "Terminal") -> None:
         """Prints the candidates, why one of them runs, and which is the fastest at which size."""
@@ -97,8 +99,8 @@ class Explanation(Answer):
 class NetworkExplanation(Answer):
     """What each algorithm costs for a call on a network, and why the fastest wins.
 
-    candidates: the fastest first. steps: the messages of the fastest one: first and last step, and for each message
-    source, target and bytes. fastest: the fastest algorithm by size.
+    asked: the algorithms that the call named. candidates: the fastest first. steps: the messages of the fastest one:
+    first and last step, and for each message source, target and bytes. fastest: the fastest algorithm by size.
     """
 
     collective: str
@@ -106,16 +108,17 @@ class NetworkExplanation(Answer):
     num_ranks: int
     num_bytes: int
     algorithm: str
+    asked: tuple[str, ...]
     candidates: tuple[Prediction, ...]
     steps: tuple[dict[str, Any], ...]
     fastest: tuple[SizeRange, ...]
 
     @property
     def why(self) -> str:
-        """Why the algorithm wins, in a sentence or two."""
+        """Why the algorithm wins, and how those that were asked about compare, in a few sentences."""
         from hocket.view.networks import network_explanation
 
-        return network_explanation.why(self.as_json()["candidates"])
+        return " ".join(network_explanation.reasons(self.as_json()))
 
     def _print(self, console: "Terminal") -> None:
         """Prints the candidates, why the first wins, its messages, and which is the fastest at which size."""
@@ -128,10 +131,20 @@ class NetworkExplanation(Answer):
         candidates = [one.row() for one in self.candidates]
         fastest = [asdict(one) for one in self.fastest]
         names = ("collective", "topology", "num_ranks", "num_bytes", "algorithm")
-        plain = {name: getattr(self, name) for name in names}
+        plain = {name: getattr(self, name) for name in names} | {"asked": list(self.asked)}
         return plain | {"candidates": candidates, "steps": list(self.steps), "fastest": fastest}
 
 
+@overload
+def explain(
+    collective: str,
+    num_bytes: int | str | None,
+    ranks: int,
+    *,
+    topology: None = ...,
+    algorithm: "str | Algorithm | Sequence[str | Algorithm]" = ...,
+    measure: bool = ...,
+) -> Explanation: ...
 @overload
 def explain(
     collective: str,
@@ -146,11 +159,11 @@ def explain(
 def explain(
     collective: str,
     num_bytes: int | str | None = ...,
+    ranks: int | None = ...,
     *,
     topology: "str | Network | Topology",
-    ranks: int | None = ...,
     algorithm: "str | Algorithm | Sequence[str | Algorithm]" = ...,
-    links: Sequence[str] = ...,
+    links: str | Sequence[str] = ...,
     reduce: str = ...,
     overhead: str = ...,
     groups: Sequence[int] | None = ...,
@@ -160,12 +173,12 @@ def explain(
 def explain(
     collective: str,
     num_bytes: int | str | None = ...,
-    *,
     ranks: int | None = ...,
+    *,
     topology: "str | Network | Topology | None" = ...,
     algorithm: "str | Algorithm | Sequence[str | Algorithm]" = ...,
     measure: bool = ...,
-    links: Sequence[str] = ...,
+    links: str | Sequence[str] = ...,
     reduce: str = ...,
     overhead: str = ...,
     groups: Sequence[int] | None = ...,
@@ -176,12 +189,12 @@ def explain(
 def explain(
     collective: str,
     num_bytes: int | str | None = None,
-    *,
     ranks: int | None = None,
+    *,
     topology: "str | Network | Topology | None" = None,
     algorithm: "str | Algorithm | Sequence[str | Algorithm]" = (),
     measure: bool = False,
-    links: Sequence[str] = (),
+    links: str | Sequence[str] = (),
     reduce: str = "",
     overhead: str = "",
     groups: Sequence[int] | None = None,
@@ -189,19 +202,20 @@ def explain(
 ) -> Explanation | NetworkExplanation:
     """Explains which algorithm runs for a call, what each would cost, and why one of them wins.
 
-    num_bytes: the size of the whole vector, a number or text such as "64K"; not for barrier. With `ranks` alone the
-    call is explained on this host; measure=True times the algorithms now. With `topology`, KIND:ARGS, a file, or what
-    hocket.topology returns, all costs are simulated on that network, among its first `ranks` ranks; links, reduce and
-    overhead change it as the options of `hocket simulate` do; groups and dims are for algorithms that take them.
-    algorithm: FILE.py:NAME, what @hocket.algorithm returns, or several, to compare with the built-in algorithms. Raises
-    ValueError for a bad argument, TopologyError for an impossible network, VerifyError for an algorithm that breaks a
-    law.
+    num_bytes: the size of the whole vector, a number or text such as "64M" (the default); not for barrier. With
+    `ranks` alone the call is explained on this host; measure=True times the algorithms now. With `topology`,
+    KIND:ARGS, a file, or what hocket.topology returns, all costs are simulated on that network, among its first
+    `ranks` ranks; links, reduce and overhead change it as the options of `hocket simulate` do; groups and dims are
+    for algorithms that take them. algorithm: FILE.py:NAME, what @hocket.algorithm returns, or several, to compare
+    with the built-in algorithms. Raises ValueError for a bad argument, TopologyError for an impossible network,
+    VerifyError for an algorithm that breaks a law.
     """
     from hocket.schedule import find_collective_name
 
     collective = find_collective_name(collective) or collective
     if topology is None and ranks is None:
         raise ValueError("expected ranks (--ranks), or a topology (--topology); found neither")
+    groups, dims = read_layout(groups, dims)
     options = {"links": links, "reduce": reduce, "overhead": overhead, "groups": groups, "dims": dims}
     if topology is None and any(options.values()):
         named = ", ".join(name for name, value in options.items() if value)
@@ -216,17 +230,15 @@ def explain(
 
         if collective not in tuner.COLLECTIVES:
             raise ValueError(f"expected a collective, one of {', '.join(tuner.COLLECTIVES)}; found {collective!r}")
-    if (num_bytes is None) != (collective == "barrier"):
-        if num_bytes is None:
-            raise ValueError("expected num_bytes (--bytes), the size of the call; found none")
+    if collective == "barrier" and num_bytes is not None:
         raise ValueError(f"expected no num_bytes (--bytes), as barrier moves no data; found {num_bytes}")
-    size = 1 if num_bytes is None else parse_size(num_bytes)
+    size = 1 if collective == "barrier" else parse_size(DEFAULT_BYTES if num_bytes is None else num_bytes)
     own = _registered(algorithm, collective)
     if topology is None:
         assert ranks is not None
-        for one in own:
+        for one in own.values():
             one.verify(ranks)
-        return _on_host(collective, ranks, size, measure=measure)
+        return _on_host(collective, ranks, size, own, measure=measure)
     from hocket.answers.network_choices import choices_on_network
 
     call = SimulationCase(
@@ -235,42 +247,65 @@ def explain(
         size,
         named_network(topology),
         ranks,
-        tuple(links),
+        read_links(links),
         reduce,
         overhead=overhead,
-        groups=None if groups is None else tuple(groups),
-        dims=None if dims is None else tuple(dims),
+        groups=groups,
+        dims=dims,
     )
-    for one in own:
+    for one in own.values():
         replace(call, algorithm=one.name).prove()
-    found = choices_on_network(call)
+    found = _as_given(choices_on_network(call), own)
     candidates = tuple(Prediction.of(row) for row in found.pop("candidates"))
     fastest = tuple(SizeRange(**one) for one in found.pop("fastest"))
-    return NetworkExplanation(**found | {"steps": tuple(found["steps"])}, candidates=candidates, fastest=fastest)
+    found["steps"] = tuple(found["steps"])
+    return NetworkExplanation(**found, asked=tuple(own), candidates=candidates, fastest=fastest)
 
 
-def _registered(references: "str | Algorithm | Sequence[str | Algorithm]", collective: str) -> "list[Algorithm]":
-    """Returns the algorithms of these files and names. A file registers its own, so that they are compared too."""
+def _registered(references: "str | Algorithm | Sequence[str | Algorithm]", collective: str) -> "dict[str, Algorithm]":
+    """Returns the algorithms of these files and names, each by what it is called in the answer: as it was given.
+
+    A file registers its own, so that they are compared too.
+    """
     from hocket.algorithms import ALGORITHMS, find, only
 
-    own = [only(one, find(one, collective)) for one in algorithms_of(references)]
-    for one in own:
+    own: dict[str, Algorithm] = {}
+    for reference in algorithms_of(references):
+        one = only(reference, find(reference, collective))
         if ALGORITHMS.get((one.collective, one.name)) is not one:
             raise ValueError(f"expected an algorithm that @hocket.algorithm(...) has registered; found {one}")
+        own[reference if isinstance(reference, str) else one.name] = one
     return own
 
 
-def _on_host(collective: str, num_ranks: int, num_bytes: int, *, measure: bool) -> Explanation:
+def _as_given(found: dict[str, Any], own: "dict[str, Algorithm]") -> dict[str, Any]:
+    """Returns the choices with the names of algorithms as they were given, FILE.py:NAME instead of NAME."""
+    given = {one.name: reference for reference, one in own.items()}
+
+    def named(row: dict[str, Any]) -> dict[str, Any]:
+        names = {key: given.get(row[key], row[key]) for key in ("algorithm", "table") if key in row}
+        twins = {"twins": [given.get(one, one) for one in row["twins"]]} if "twins" in row else {}
+        return row | names | twins
+
+    lists = ("candidates", "fastest", "fastest_measured", "fastest_predicted")
+    return named(found) | {key: [*map(named, found[key])] for key in lists if key in found}
+
+
+def _on_host(
+    collective: str, num_ranks: int, num_bytes: int, own: "dict[str, Algorithm]", *, measure: bool
+) -> Explanation:
     from hocket.answers.host_choices import choices_on_host, entries_of
 
     check_ranks(num_ranks)
     if measure:
         check_memory(num_ranks, num_bytes, "size, or fewer ranks")
-    found = choices_on_host(
-        collective, num_ranks, num_bytes, *entries_of(collective, num_ranks, num_bytes), measure=measure
-    )
+    entries = entries_of(collective, num_ranks, num_bytes)
+    found = _as_given(choices_on_host(collective, num_ranks, num_bytes, *entries, measure=measure), own)
     candidates = tuple(Candidate(**row | {"twins": tuple(row["twins"])}) for row in found.pop("candidates"))
     measured, predicted = (
         tuple(SizeRange(**one) for one in found.pop(name)) for name in ("fastest_measured", "fastest_predicted")
     )
-    return Explanation(**found, candidates=candidates, fastest_measured=measured, fastest_predicted=predicted)
+    asked = tuple(own)
+    return Explanation(
+        **found, asked=asked, candidates=candidates, fastest_measured=measured, fastest_predicted=predicted
+    )

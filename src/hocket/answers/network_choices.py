@@ -10,6 +10,7 @@ from hocket.answers.simulation_case import SimulationCase, candidates, check_lay
 if TYPE_CHECKING:
     from hocket.schedule import Schedule
 
+_AS_GOOD = 1.01  # factor over the best time within which times count as equal
 _SIZES = tuple(1 << shift for shift in range(8, 31, 2))  # sizes at which the fastest algorithm is determined
 
 
@@ -24,7 +25,9 @@ def choices_on_network(call: SimulationCase) -> dict[str, Any]:
     best = _with(call, rows[0]["algorithm"], call.num_bytes)
     sizes = () if call.collective == "barrier" else _SIZES
     busy = {row["algorithm"]: row["binding_share"] * row["seconds"] / max(call.num_bytes, 1) for row in rows}
-    fastest = [_fastest(call, size, busy) for size in sizes]
+    fastest: list[str] = []
+    for size in sizes:
+        fastest.append(_fastest(call, size, busy, *fastest[-1:]))
     return {
         "collective": call.collective,
         "topology": rows[0]["topology"],
@@ -37,9 +40,12 @@ def choices_on_network(call: SimulationCase) -> dict[str, Any]:
     }
 
 
-def _fastest(call: SimulationCase, num_bytes: int, busy: dict[str, float]) -> str:
-    """Returns the fastest algorithm at a size. busy: for each algorithm, the seconds per byte of its busiest link."""
-    best = (math.inf, "")
+def _fastest(call: SimulationCase, num_bytes: int, busy: dict[str, float], ahead: str = "") -> str:
+    """Returns the fastest algorithm at a size. busy: for each algorithm, the seconds per byte of its busiest link.
+
+    ahead: the fastest at the next smaller size, which stays the fastest if its time counts as equal.
+    """
+    best = (_with(call, ahead, num_bytes).result().seconds / _AS_GOOD if ahead else math.inf, ahead)
     for name in sorted(busy, key=lambda name: busy[name]):
         if busy[name] * num_bytes > best[0]:
             break  # its busiest link alone takes longer, and so do those of all algorithms after it

@@ -60,12 +60,12 @@ class Network(Answer):
         return draw_network(self.topology)
 
 
-def topology(named: "str | Topology", *, ranks: int | None = None, links: Sequence[str] = ()) -> Network:
+def topology(named: "str | Topology", ranks: int | None = None, *, links: str | Sequence[str] = ()) -> Network:
     """Returns a network: "torus:4x4", "dgx-h100:2", a file, or any other KIND:ARGS of `hocket show topology`.
 
-    ranks: only the first ranks; N in KIND:ARGS stands for their number. links: changed constants, for example
-    "nic:bandwidth=25GB/s", as --link takes them. Raises TopologyError for an impossible network, ValueError for a bad
-    argument.
+    ranks: only the first ranks; N in KIND:ARGS stands for their number. links: changed constants, one text or several,
+    for example "nic:bandwidth=25GB/s", as --link takes them. Raises TopologyError for an impossible network, ValueError
+    for a bad argument.
     """
     from hocket.answers.network_options import topology_of
     from hocket.view import facts_of

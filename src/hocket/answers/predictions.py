@@ -78,22 +78,21 @@ class Prediction(Answer):
 
     def svg(self) -> str:
         """Returns the network as SVG; the busier a link, the thicker and redder it is."""
-        from hocket.view import draw_network
+        from hocket.view import draw_network, name_case
 
-        title = f"{self.collective} {self.algorithm}"
-        return "" if self.result is None else draw_network(self.result.topology, self.result, title)
+        return "" if self.result is None else draw_network(self.result.topology, self.result, name_case(self.row()))
 
 
 def simulate(
     collective: str,
+    num_bytes: int | str | None = None,
+    ranks: int | None = None,
     *,
     topology: "str | Network | Topology",
     algorithm: "str | Algorithm | Sequence[str | Algorithm]" = (),
-    num_bytes: int | str | None = None,
-    ranks: int | None = None,
     root: int | None = None,
     level: str = DEFAULT_LEVEL,
-    links: Sequence[str] = (),
+    links: str | Sequence[str] = (),
     reduce: str = "",
     overhead: str = "",
     groups: Sequence[int] | None = None,
@@ -107,6 +106,7 @@ def simulate(
     whole vector, a number or text such as "64M" (the default); not for barrier. ranks: use only the first ranks. level:
     "closed", "steps" or "events". links, reduce and overhead change the network as the options of `hocket simulate` do.
     groups, dims: for algorithms that take them; they also set the number of ranks. record: keep what was sent when.
+    Sweeps over sizes, rank counts and networks are on the command line: `hocket simulate --sweep`.
     Raises ValueError for a bad argument, TopologyError for an impossible network, VerifyError for an algorithm that
     breaks a law.
     """

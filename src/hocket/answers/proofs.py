@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hocket.answers.answer import Answer
 from hocket.answers.limits import check_proved_ranks
-from hocket.answers.quantities import ranks_of_layout, read_rank_counts
+from hocket.answers.quantities import ranks_of_layout, read_layout, read_rank_counts
 from hocket.errors import ResourceError, ScheduleError
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ def verify(
     take them; they also set the number of ranks. progress wraps the iterator of finished jobs, whose number it is
     given. Raises ValueError for a bad argument. A file that cannot run is a failure, too.
     """
-    given = {"groups": None if groups is None else tuple(groups), "dims": None if dims is None else tuple(dims)}
-    there = ranks_of_layout(groups, dims)
+    layout = read_layout(groups, dims)
+    given, there = dict(zip(("groups", "dims"), layout, strict=True)), ranks_of_layout(*layout)
     counts = read_rank_counts(there or "1-16" if ranks is None else ranks)
     if there is not None and len(counts) > 1:
         name = "dims" if groups is None else "groups"
@@ -137,6 +137,12 @@ def verify(
     started = time.perf_counter()
     try:
         algorithms = _select(algorithm, collective)
+        if algorithm is None:  # groups and dims then mean the algorithms that take them
+            taken = [name for name, value in given.items() if value is not None]
+            algorithms = [one for one in algorithms if all(getattr(one, name) for name in taken)]
+            if not algorithms:
+                of = f" of {collective}" if collective else ""
+                raise ValueError(f"expected an algorithm{of} that takes {' and '.join(taken)}; found none")
         jobs = [
             job
             for one in algorithms

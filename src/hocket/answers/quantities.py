@@ -42,6 +42,19 @@ def read_rank_counts(asked: int | str | Iterable[int]) -> list[int]:
     return sorted(found)
 
 
+def read_layout(
+    groups: Iterable[int] | None, dims: Iterable[int] | None
+) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+    """Returns groups and dims as tuples. Raises ValueError for what is no sequence of whole numbers."""
+    found: list[tuple[int, ...] | None] = []
+    for name, given, example in (("groups", groups, (3, 2)), ("dims", dims, (2, 3))):
+        try:
+            found.append(None if given is None else tuple(map(index, given)))
+        except TypeError:
+            raise ValueError(f"{name}: expected whole numbers, such as {example}; found {given!r}") from None
+    return found[0], found[1]
+
+
 def ranks_of_layout(groups: Sequence[int] | None, dims: Sequence[int] | None) -> int | None:
     """Returns the number of ranks that groups or a grid describe; None without them."""
     if groups is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hocket.answers.answer import Answer
 from hocket.answers.limits import check_proved_ranks, laws_asked
-from hocket.answers.quantities import ranks_of_layout, read_num_ranks
+from hocket.answers.quantities import ranks_of_layout, read_layout, read_num_ranks
 from hocket.answers.shown_collective import ShownCollective, show_collective
 from hocket.answers.simulation_case import root_of
 from hocket.overloads import overload
@@ -92,23 +92,23 @@ class ShownSchedule(Answer):
 
 @overload
 def show(  # type: ignore[overload-overlap]  # a name that is known when types are checked
-    algorithm: _Primitive, *, ranks: int | None = None, root: int | None = None
+    algorithm: _Primitive, ranks: int | None = None, *, root: int | None = None
 ) -> ShownCollective: ...
 @overload
 def show(
     algorithm: "str | Algorithm | Schedule",
+    ranks: int | None = None,
     *,
     collective: str | None = None,
-    ranks: int | None = None,
     root: int | None = None,
     groups: Sequence[int] | None = None,
     dims: Sequence[int] | None = None,
 ) -> ShownSchedule: ...
 def show(
     algorithm: "str | Algorithm | Schedule",
+    ranks: int | None = None,
     *,
     collective: str | None = None,
-    ranks: int | None = None,
     root: int | None = None,
     groups: Sequence[int] | None = None,
     dims: Sequence[int] | None = None,
@@ -130,6 +130,7 @@ def show(
     from hocket.errors import VerifyError
     from hocket.schedule import Schedule
 
+    groups, dims = read_layout(groups, dims)
     if isinstance(algorithm, Schedule):
         ranks, root = ranks or algorithm.num_ranks, root or algorithm.root or None
         algorithm = _of_schedule(algorithm)
@@ -150,7 +151,7 @@ def show(
         if laws:
             labels = sorted(one.verify(num_ranks, root, groups=groups, dims=dims, laws=laws).labels)
     except VerifyError as error:
-        breach = str(error)
+        breach = str(error).removesuffix(error.next_step)  # which is to draw it
     return ShownSchedule(
         name=one.name,
         collective=one.collective,

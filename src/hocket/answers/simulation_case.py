@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hocket.answers.network_options import DEFAULT_LEVEL
-from hocket.answers.quantities import ranks_of_layout
+from hocket.answers.network_options import DEFAULT_LEVEL, read_links
+from hocket.answers.quantities import ranks_of_layout, read_layout
 
 if TYPE_CHECKING:
     from hocket.algorithms import Algorithm, Layout
@@ -177,7 +177,7 @@ def cases_of(
     algorithms: "Sequence[str | Algorithm]" = (),
     sizes: Sequence[int] = (),
     rank_counts: Sequence[int] = (),
-    links: Sequence[str] = (),
+    links: str | Sequence[str] = (),
     reduce: str = "",
     overhead: str = "",
     level: str = DEFAULT_LEVEL,
@@ -193,19 +193,21 @@ def cases_of(
     before the first case runs, so that no result is lost.
     """
     check_collective(collective)
-    root = root_of(collective, root)
+    root, layout, changes = root_of(collective, root), read_layout(groups, dims), read_links(links)
     if collective == "barrier":
         if sizes:
             raise ValueError("expected no num_bytes (--bytes), as barrier moves no data; leave it out")
         sizes = [1]
     cases: list[SimulationCase] = []
-    counts: Sequence[int | None] = rank_counts or [ranks_of_layout(groups, dims)]
-    layout = (None if groups is None else tuple(groups), None if dims is None else tuple(dims))
+    counts: Sequence[int | None] = rank_counts or [ranks_of_layout(*layout)]
+    named: dict[str, str] = {}
     for topology in topologies:
         for num_ranks in counts:
-            placed = _network(topology, tuple(links), num_ranks)
+            placed = _network(topology, changes, num_ranks)
+            if isinstance(topology, str):
+                _check_name(placed.name, topology, num_ranks, named)
             tried = algorithms or candidates(collective, placed, *layout)
-            shared = (num_ranks, tuple(links), reduce, level, root, overhead)
+            shared = (num_ranks, changes, reduce, level, root, overhead)
             cases += [
                 SimulationCase(collective, name, num_bytes, topology, *shared, own, *layout)
                 for num_bytes in sizes or [DEFAULT_BYTES]
@@ -216,6 +218,19 @@ def cases_of(
                 case.check()
     distinct = {(case.algorithm, case.network().num_ranks): case for case in cases}.values()
     return cases, [note for case in distinct if (note := case.prove())]
+
+
+def _check_name(name: str, given: str, num_ranks: int | None, named: dict[str, str]) -> None:
+    """Remembers in `named` what was given for a name. Raises ValueError if that was another network."""
+    from hocket.answers.network_options import filled_in
+
+    given = filled_in(given, num_ranks)
+    before = named.setdefault(name, given)
+    if before != given:
+        raise ValueError(
+            f"expected networks of different names, because rows and pictures name them; found {name!r} in {before} "
+            f"and in {given}; write another name: in one of the files"
+        )
 
 
 def check_layout(cases: "Iterable[SimulationCase]") -> None:

@@ -51,8 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
         used = parser if module is None else commands.choices[parsed.command]
-        near = [did_you_mean(one.partition("=")[0], re.findall(r"--[\w-]+", used.format_help())) for one in unknown]
-        used.error(f"unrecognized arguments: {' '.join(unknown)}{next(filter(None, near), '')}")
+        options = [one.partition("=")[0] for one in unknown if one.startswith("-")]
+        hints = (_elsewhere(one) or did_you_mean(one, re.findall(r"--[\w-]+", used.format_help())) for one in options)
+        used.error(f"unrecognized arguments: {' '.join(unknown)}{next(filter(None, hints), '')}")
     if parsed.version:
         return _run(_print_version, parsed)
     if module is None:
@@ -70,15 +71,25 @@ class _CommandParser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"-[\d.]")
 
     def error(self, message: str) -> NoReturn:
-        """Prints the usage and the message, and exits with code 2."""
+        """Prints the message and where to read more, and exits with code 2."""
         wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)$", message)
         near = did_you_mean(wrong[1], re.findall(r"[\w-]+", wrong[2])) if wrong else ""
         bare = re.search(r"argument ([^:/]+).*: expected one argument$", message)
         shown = re.search(rf"{re.escape(bare[1])} [^\s\]]+", self.format_usage()) if bare else None
         near += f": {shown[0]}" if shown else ""
-        self.print_usage(sys.stderr)
-        _print_aside(f"{self.prog}: error: {message}{near}")
+        _print_aside(f"{self.prog}: error: {message}{near}\nsee {self.prog} --help")
         sys.exit(2)
+
+
+def _elsewhere(option: str) -> str:
+    """Returns which commands have an option, as the end of an error; "" if none has it."""
+    having = []
+    for name in _COMMANDS:
+        command = argparse.ArgumentParser(add_help=False)
+        importlib.import_module(f"hocket.cli.{name}").add_arguments(command)
+        if option in command._option_string_actions:
+            having.append(f"hocket {name}")
+    return f"; {option} belongs to {', '.join(having)}" if having else ""
 
 
 def _print_version(_arguments: argparse.Namespace) -> int:

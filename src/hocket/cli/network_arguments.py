@@ -38,8 +38,8 @@ def add_topology(parser: argparse.ArgumentParser, *, several: bool = False, requ
         default=[],
         metavar="[LINKS:]bandwidth=,latency=",
         help="change the constants of all links, of one class, of one link, or between two kinds of nodes in both "
-        "directions, for example nic:bandwidth=25GB/s,latency=2us or rank0->rank1:bandwidth=1GB/s or "
-        "edge<->core:bandwidth=25GB/s; repeat the option for more changes",
+        "directions, for example nic:bandwidth=25GB/s,latency=2us or 'rank0->rank1:bandwidth=1GB/s' or "
+        "'edge<->core:bandwidth=25GB/s' (quoted, as a shell redirects at > and <); repeat the option for more changes",
     )
     parser.add_argument(
         "--reduce",
@@ -50,7 +50,7 @@ def add_topology(parser: argparse.ArgumentParser, *, several: bool = False, requ
     parser.add_argument(
         "--overhead",
         default="",
-        metavar="SECONDS",
+        metavar="TIME",
         help="time that each message costs its sender and its receiver, one message after the other, for example "
         "0.5us (default: 0)",
     )

@@ -11,10 +11,9 @@ import numpy as np
 
 @hocket.algorithm(
     "{collective}",
-    name="{name}",
-    chunks=lambda p: {chunks},  # number of chunks of the data, for p ranks
-    steps=lambda p: {steps},
-    sent=lambda p: {sent},  # sent at most, exactly; 1: {vector}
+    chunks="{chunks}",  # number of chunks of the data, for P ranks
+    steps="{steps}",
+    sent="{sent}",  # by the rank that sends most; 1: {vector}
 )
 def {name}(schedule):
     """{idea}"""
@@ -83,32 +82,32 @@ for distance in range(p):  # at distance 0, a rank's block for itself
             src_chunk=peer, dst_chunk=rank,
         )
 """
-_SHARE = "(p - 1) / p"
+_SHARE = "(P - 1) / P"
 _COUNTS = "counts = range(1, comm.size + 1)  # rows of each rank\n"
 _GIVEN = "x = np.full(comm.rank + 1, comm.rank)\n"
 
 _EVEN: dict[str, StartFile] = {
     "all_reduce": StartFile(
         "Each rank sums one chunk of all ranks and then sends the sum to all others.",
-        "p",
-        "2 * (p - 1)",
-        "2 * (p - 1) / p",
+        "P",
+        "2 * (P - 1)",
+        "2 * (P - 1) / P",
         _REDUCE_SCATTER + _ALL_GATHER.lstrip("\n"),
         'x = np.full(1000, comm.rank + 1.0)\ncomm.all_reduce(x, algorithm="NAME")',
         "the sum is {x[0]}",
     ),
     "all_gather": StartFile(
         "Each rank sends its block to all others, to its next neighbour first.",
-        "p",
-        "p - 1",
+        "P",
+        "P - 1",
         _SHARE,
         _ALL_GATHER,
         'y = comm.all_gather(np.array([comm.rank]), algorithm="NAME")',
     ),
     "reduce_scatter": StartFile(
         "Each rank sums its own block of all ranks.",
-        "p",
-        "p - 1",
+        "P",
+        "P - 1",
         _SHARE,
         _REDUCE_SCATTER,
         'y = comm.reduce_scatter(np.arange(comm.size), algorithm="NAME")',
@@ -116,8 +115,8 @@ _EVEN: dict[str, StartFile] = {
     "broadcast": StartFile(
         "The root sends everything to one rank after the other.",
         "1",
-        "p - 1",
-        "p - 1",
+        "P - 1",
+        "P - 1",
         _OF_ROOT.format("copy(src=root, dst=peer, chunk=0)"),
         'y = comm.broadcast(np.array([comm.rank]), root=1 % comm.size, algorithm="NAME")',
         first=_ROOT,
@@ -125,8 +124,8 @@ _EVEN: dict[str, StartFile] = {
     "reduce": StartFile(
         "The root adds the vector of one rank after the other.",
         "1",
-        "p - 1",
-        "min(p - 1, 1)",
+        "P - 1",
+        "min(P - 1, 1)",
         _OF_ROOT.format("reduce(src=peer, dst=root, chunk=0)"),
         'y = comm.reduce(np.array([comm.rank + 1]), root=0, algorithm="NAME")',
         first=_ROOT,
@@ -134,25 +133,25 @@ _EVEN: dict[str, StartFile] = {
     "barrier": StartFile(
         "Each rank tells all others that it is here.",
         "1",
-        "p - 1",
-        "p - 1",
+        "P - 1",
+        "P - 1",
         _ALL_GATHER.replace("copy", "reduce").replace("chunk=rank", "chunk=0"),
         'comm.barrier(algorithm="NAME")',
         "all are here",
     ),
     "gather": StartFile(
         "The root gets the block of one rank after the other.",
-        "p",
-        "p - 1",
-        "min(p - 1, 1) / p",
+        "P",
+        "P - 1",
+        "min(P - 1, 1) / P",
         _OF_ROOT.format("copy(src=peer, dst=root, chunk=peer)"),
         'y = comm.gather(np.array([comm.rank]), root=0, algorithm="NAME")',
         first=_ROOT,
     ),
     "scatter": StartFile(
         "The root sends one rank after the other its block.",
-        "p",
-        "p - 1",
+        "P",
+        "P - 1",
         _SHARE,
         _OF_ROOT.format("copy(src=root, dst=peer, chunk=peer)"),
         'x, y = np.arange(comm.size), np.empty(1, int)\ncomm.scatter(x, root=0, out=y, algorithm="NAME")',
@@ -160,8 +159,8 @@ _EVEN: dict[str, StartFile] = {
     ),
     "all_to_all": StartFile(
         "Each rank sends each other rank its block, to its next neighbour first.",
-        "p * p",
-        "p",
+        "P * P",
+        "P",
         _SHARE,
         _ALL_TO_ALL,
         'y = comm.all_to_all(np.full(comm.size, comm.rank), algorithm="NAME")',

@@ -112,7 +112,7 @@ def _check_alone(arguments: argparse.Namespace) -> None:
 
 def _older(result: "TuningResult", stayed: "Sequence[Rule]") -> list[str]:
     """Returns a line for each older rule that still decides at a timed size, because no new rule covers that size."""
-    from hocket.view import name_bytes
+    from hocket.view import name_bytes, name_count
 
     found: dict[tuple[str, int, Rule], list[str]] = {}
     for entry in result.entries:
@@ -123,7 +123,7 @@ def _older(result: "TuningResult", stayed: "Sequence[Rule]") -> list[str]:
                 found.setdefault((entry.collective, entry.num_ranks, first), []).append(name_bytes(size))
     return [
         f"an older line for any number of ranks still selects {rule.algorithm}, although nothing clearly beats the "
-        f"default: {collective}, {num_ranks} ranks, {', '.join(sizes)}"
+        f"default: {collective}, {name_count(num_ranks, 'rank')}, {', '.join(sizes)}"
         for (collective, num_ranks, rule), sizes in found.items()
     ]
 
@@ -194,7 +194,8 @@ def _print(result: "TuningResult", output: Path, kept: Path) -> None:
     for collective, num_ranks, num_bytes in result.missing:
         missing.setdefault((collective, num_ranks), []).append(name_bytes(num_bytes))
     for (collective, num_ranks), sizes in missing.items():
-        console.print(f"not timed, for lack of time: {collective}, {num_ranks} ranks: {', '.join(sizes)}", style="dim")
+        left = f"{collective}, {name_count(num_ranks, 'rank')}: {', '.join(sizes)}"
+        console.print(f"not timed, for lack of time: {left}", style="dim")
     used = "read if rank 0 starts here" if output.name == _DEFAULT_FILE else f"use: HOCKET_TUNER_CONFIG_FILE={output}"
     console.print(f"{output}: {name_count(len(result.rules), 'line')}, {used}", markup=False)
     console.print(f"{kept}: times and costs, for `hocket explain`", markup=False)
@@ -213,6 +214,8 @@ def _again(result: "TuningResult", rule: "Rule") -> str:
 
 
 def _remarks(result: "TuningResult") -> list[str]:
+    from hocket.view import name_count
+
     held = [one.ratio for one in result.comparisons if one.holds]
     remarks = []
     if result.comparisons:
@@ -226,8 +229,8 @@ def _remarks(result: "TuningResult") -> list[str]:
     spread = spreads[len(spreads) // 2] if spreads else 0.0
     algorithms = sum(len(entry.algorithms) for entry in result.entries)
     remarks.append(
-        f"{len(samples)} measurements of {algorithms} algorithms in {result.seconds:.0f} s; typical spread of rounds "
-        f"(middle half): {spread:.0%} of the median"
+        f"{name_count(len(samples), 'measurement')} of {name_count(algorithms, 'algorithm')} "
+        f"in {result.seconds:.0f} s; typical spread of rounds (middle half): {spread:.0%} of the median"
     )
     if spread > _SPREAD:
         remarks.append("The machine was busy: tune again when nothing else runs.")

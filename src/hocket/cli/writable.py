@@ -1,4 +1,4 @@
-"""Checks that the files a command will write can be written; the errors suggest what to do instead."""
+"""Checks that the files a command will write can be written, and says which were; errors suggest what to do instead."""
 
 import tempfile
 from pathlib import Path
@@ -19,6 +19,14 @@ def check_cache() -> None:
         raise ValueError(
             f"expected a writable cache folder for the measurements; found {reason}; set HOCKET_CACHE"
         ) from None
+
+
+def say_written(*files: str | Path) -> None:
+    """Says on standard error which files were written."""
+    from hocket.view import print_aside
+
+    for file in files:
+        print_aside(f"wrote {file}")
 
 
 def check_writable(file: str | Path) -> None:

@@ -8,11 +8,14 @@ if TYPE_CHECKING:
     from hocket.network.affinity_matrix import LEGEND as LEGEND
     from hocket.network.affinity_matrix import affinity as affinity
     from hocket.network.bounds.network_bound import lower_bound as lower_bound
+    from hocket.network.changes import changed_links as changed_links
     from hocket.network.files.read import load as load
     from hocket.network.kinds.by_name import KINDS as KINDS
     from hocket.network.kinds.by_name import parse as parse
     from hocket.network.kinds.switch_tree import SwitchTree as SwitchTree
     from hocket.network.kinds.switch_tree import switch_tree as switch_tree
+    from hocket.network.links import name_bandwidth as name_bandwidth
+    from hocket.network.links import name_seconds as name_seconds
     from hocket.network.routing import DimensionOrder as DimensionOrder
     from hocket.network.routing import ShortestPath as ShortestPath
     from hocket.network.simulation.pipelined import all_reduce_in_switches as all_reduce_in_switches
@@ -28,9 +31,11 @@ else:
         {
             "affinity_matrix": ["LEGEND", "affinity"],
             "bounds.network_bound": ["lower_bound"],
+            "changes": ["changed_links"],
             "files.read": ["load"],
             "kinds.by_name": ["KINDS", "parse"],
             "kinds.switch_tree": ["SwitchTree", "switch_tree"],
+            "links": ["name_bandwidth", "name_seconds"],
             "routing": ["DimensionOrder", "ShortestPath"],
             "simulation.simulation_options": ["SimulationOptions"],
             "simulation.pipelined": ["all_reduce_in_switches", "all_reduce_in_tree"],

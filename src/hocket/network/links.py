@@ -90,21 +90,43 @@ def find_link(name: str) -> Link:
 
 
 def bytes_per_second(text: str) -> float:
-    """Reads "25GB", "25GB/s", "23.5GiB/s", "200Gbps", "200Gb/s" or bytes per second; else raises TopologyError."""
-    match = re.fullmatch(r"([-+.\deE]+?)\s*(?:(Ki|Mi|Gi|[kMGT]?)(B|b)(?:/s|ps)?)?", text.strip())
-    number = _number(match[1]) if match else None
-    if match is None or number is None:
-        raise TopologyError(f"expected a bandwidth such as 25GB/s, 23.5GiB/s or 200Gbps; found {text!r}")
-    return number * _PREFIX[match[2] or ""] / (8 if match[3] == "b" else 1)
+    """Reads "25GB/s", "23.5GiB/s", "200Gbps" or "200Gb/s". Raises TopologyError for other text, also without a unit."""
+    match = re.fullmatch(r"([-+.\deE]+?)\s*(Ki|Mi|Gi|[kMGT]?)(B|b)(?:/s|ps)", text.strip())
+    number = _number(match[1] if match else text)
+    if number is None or (match is None and number):  # 0 needs no unit
+        raise TopologyError(
+            f"expected a bandwidth with its unit per second, such as 25GB/s, 23.5GiB/s or 200Gbps; found {text!r}"
+        )
+    return number * _PREFIX[match[2]] / (8 if match[3] == "b" else 1) if match else number
 
 
 def seconds(text: str) -> float:
-    """Reads "500ns", "1.5us", "2ms", "1s" or seconds. Raises TopologyError for other text."""
-    match = re.fullmatch(r"([-+.\deE]+?)\s*(s|ms|us|ns)?", text.strip())
-    number = _number(match[1]) if match else None
-    if match is None or number is None:
-        raise TopologyError(f"expected a latency such as 500ns or 1.5us; found {text!r}")
-    return number * _SECONDS[match[2] or "s"]
+    """Reads "500ns", "1.5us", "2ms", "1s" or "0". Raises TopologyError for other text, also without a unit."""
+    match = re.fullmatch(r"([-+.\deE]+?)\s*(s|ms|us|ns)", text.strip())
+    number = _number(match[1] if match else text)
+    if number is None or (match is None and number):  # 0 needs no unit
+        raise TopologyError(f"expected a latency with its unit, such as 500ns or 1.5us; found {text!r}")
+    return number * _SECONDS[match[2]] if match else number
+
+
+def name_bandwidth(bytes_per_second: float | None) -> str:
+    """Returns for example "23.5 GB/s": three digits, decimal units; "-" for None."""
+    if bytes_per_second is None:
+        return "-"
+    rounded = float(f"{bytes_per_second:.3g}")
+    for unit, name in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):
+        if rounded >= unit:
+            return f"{rounded / unit:.3g} {name}" if rounded < 1e3 * unit else f"{rounded / unit:.0f} {name}"
+    return f"{rounded:.3g} B/s"
+
+
+def name_seconds(seconds: float, digits: int = 3) -> str:
+    """Returns for example "12.3 us", "4.56 ms" or "1.50 s"."""
+    rounded = float(f"{seconds:.{digits}g}")
+    factor, unit = (1e6, "us") if rounded < 1e-3 else (1e3, "ms") if rounded < 1 else (1.0, "s")
+    scaled = rounded * factor
+    decimals = max(0, digits - 1 - math.floor(math.log10(scaled))) if scaled >= 0.01 else digits - 1
+    return f"{seconds * factor:.{decimals}f} {unit}"
 
 
 def _number(text: str) -> float | None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hocket.runtime.communicator.point_to_point import ANY_TAG as ANY_TAG
     from hocket.runtime.communicator.point_to_point import Recv as Recv
     from hocket.runtime.communicator.point_to_point import Send as Send
+    from hocket.runtime.communicator.refusals import name_instead as name_instead
     from hocket.runtime.communicator.refusals import refusal_of as refusal_of
     from hocket.runtime.communicator.repeated import GroupCalls as GroupCalls
     from hocket.runtime.communicator.repeated import cached_group_method as cached_group_method
@@ -74,7 +75,7 @@ else:
             "communicator.communicator": ["Communicator", "Context", "init"],
             "communicator.mesh": ["Mesh"],
             "communicator.point_to_point": ["ANY_SOURCE", "ANY_TAG", "Recv", "Send"],
-            "communicator.refusals": ["refusal_of"],
+            "communicator.refusals": ["name_instead", "refusal_of"],
             "communicator.repeated": ["GroupCalls", "cached_group_method", "note_written", "read_options"],
             "failures": ["exception_of"],
             "launch.launcher": ["run_ranks"],

@@ -62,6 +62,8 @@ def exception_of(
     label: str,
 ) -> HocketError:
     """Returns the exception for a failure of the core; the arguments are the fields of csrc/base/error.h."""
+    if len({call[:-1] for call in calls.values()}) != 1 or len(set(calls.values())) == 1:
+        label = label.partition(" by ")[0]  # which algorithm runs says something only if it alone differs
     where = f"rank {this_rank}" + (
         f", {label} (call {sequence})" if label and sequence else f", {label}" if label else ""
     )
@@ -89,9 +91,9 @@ def exception_of(
         return PeerAborted(f"{where}: {left} {_ONLY_CLOSE.capitalize()}", rank=rank, reason=text)
     if cause == Cause.ABORTED:
         who = f"rank {rank}" if rank != this_rank else "this rank itself"
-        return PeerAborted(
-            f"{where}: {who} gave up: {text or 'without a reason'}. {_ONLY_CLOSE.capitalize()}", rank=rank, reason=text
-        )
+        why = text or "without a reason"
+        why += "" if why.endswith("?") else "."
+        return PeerAborted(f"{where}: {who} gave up: {why} {_ONLY_CLOSE.capitalize()}", rank=rank, reason=text)
     if cause == Cause.FORKED:
         return ForkedUse(
             "a communicator or a stream belongs to the process that made it, and this process is a forked child; call "
@@ -167,8 +169,9 @@ def _mismatch(
         advice = "pass counts (such as the split sizes of all_to_all_single) on all ranks or on none"
     elif set(kinds) <= {"scatter", "scatter_v"} and "scatter" in kinds and differs != "root":
         advice = "pass out= on all ranks or on none, of the length and type of a rank's part"
+    what = "called different collectives" if differs == "kind" else f"differ in {said}{' ' + of if of else ''}"
     return CollectiveMismatch(
-        f"{where}: the ranks differ in {said}{' ' + of if of else ''} at call {sequence} "
+        f"{where}: the ranks {what} at call {sequence} "
         f"({' against '.join(kinds)}{everywhere}): {sides}; {advice}. {_ONLY_CLOSE.capitalize()}",
         field=field,
         values=values,

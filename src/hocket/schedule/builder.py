@@ -55,6 +55,7 @@ class Builder:
         self.ranks = np.arange(num_ranks)
         self._repeats: list[Repeat] = []
         self._calls: list[tuple[Step, str]] | None = None  # The step being written, with the line of each call.
+        self._kinds: dict[str, str] = {}  # "data", and "input" or "output": the line of the first row with it.
         self._repeating = ""  # Line of the repeat() whose loop is running.
         self._is_finished = False
 
@@ -140,6 +141,8 @@ class Builder:
         if expected != found:
             raise ScheduleError(f"{site}: expected a schedule of (ranks, chunks) {expected}, found {found}")
         self._repeats.extend(schedule.repeats)
+        for repeat in schedule.repeats:
+            self._note_kinds(repeat.step, site)
 
     def finish(self) -> Schedule:
         """The finished schedule, to which nothing can be added; ScheduleError if a repeat loop was left early."""
@@ -152,13 +155,10 @@ class Builder:
         schedule = Schedule(
             self.collective, self.num_ranks, self.num_chunks, self.root, tuple(self._repeats), max(ends, default=0)
         )
-        if not schedule.uses_data and any(
-            (buffer == Buffer.DATA).any()
-            for repeat in self._repeats
-            for buffer in (repeat.step.src_buffer, repeat.step.dst_buffer)
-        ):
+        if len(self._kinds) > 1:
+            (first, its_site), (second, site) = self._kinds.items()
             raise ScheduleError(
-                f"{self._repeats[0].site}: a schedule uses data, or input and output; found rows of both kinds"
+                f"{site}: a schedule uses data, or input and output; found {second} here, and {first} at {its_site}"
             )
         return schedule
 
@@ -223,6 +223,14 @@ class Builder:
             reduce=np.full(num_rows, method == "reduce"),
         )
         self._calls.append((step, site))
+        self._note_kinds(step, site)
+
+    def _note_kinds(self, step: Step, site: str) -> None:
+        """Remember the line of the first row of data, and that of the first row of input or output."""
+        for buffer in {*np.unique(step.src_buffer).tolist(), *np.unique(step.dst_buffer).tolist()} - {Buffer.SCRATCH}:
+            explicit = buffer != Buffer.DATA
+            if not any((kind != "data") == explicit for kind in self._kinds):
+                self._kinds[Buffer(buffer).name.lower()] = site
 
     def _unwrapped(self, rows: dict[str, Any], buffers: list[Buffer]) -> dict[str, Any]:
         """The same rows, those that run over the last chunk cut there; what makes no sense stays, to be refused."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hocket.view.networks.simulation_plots import draw_all as draw_all
     from hocket.view.networks.simulation_plots import require_matplotlib as require_matplotlib
     from hocket.view.networks.simulation_text import print_result as print_result
+    from hocket.view.networks.simulation_text import print_sweep as print_sweep
     from hocket.view.networks.topology_text import facts_of as facts_of
     from hocket.view.networks.topology_text import print_topology as print_topology
     from hocket.view.proof_text import print_proof as print_proof
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from hocket.view.traces.trace_view import write_page as write_page
     from hocket.view.words import name_bandwidth as name_bandwidth
     from hocket.view.words import name_bytes as name_bytes
+    from hocket.view.words import name_case as name_case
     from hocket.view.words import name_count as name_count
     from hocket.view.words import name_counts as name_counts
     from hocket.view.words import name_layout as name_layout
@@ -45,7 +47,7 @@ else:
             "networks.network_explanation": ["print_network_explanation"],
             "networks.network_picture": ["draw_network"],
             "networks.simulation_plots": ["draw_all", "require_matplotlib"],
-            "networks.simulation_text": ["print_result"],
+            "networks.simulation_text": ["print_result", "print_sweep"],
             "networks.topology_text": ["facts_of", "print_topology"],
             "proof_text": ["print_proof"],
             "schedules.collective_picture": ["draw_collective"],
@@ -60,6 +62,7 @@ else:
             "words": [
                 "name_bandwidth",
                 "name_bytes",
+                "name_case",
                 "name_count",
                 "name_counts",
                 "name_layout",

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from hocket.view.words import name_bytes, name_count, name_range, name_seconds
+from hocket.view.words import name_amount, name_bytes, name_count, name_range, name_seconds
 
 if TYPE_CHECKING:
     from hocket.view.terminal import Terminal
@@ -22,7 +22,7 @@ def print_explanation(console: "Terminal", found: dict[str, Any]) -> None:
     console.print()
     console.print_table(_table(found))
     console.print()
-    for paragraph in (why(found), *_where(found)):
+    for paragraph in (*reasons(found), *_where(found)):
         console.print(paragraph, markup=False)
 
 
@@ -50,8 +50,8 @@ def _table(found: dict[str, Any]) -> Any:
         table.add_row(
             escape(row["algorithm"]),
             str(row["steps"]),
-            name_bytes(row["sent"]),
-            name_bytes(row["reduced"]),
+            name_amount(row["sent"]),
+            name_amount(row["reduced"]),
             *("-" if seconds is None else _name_predicted(found, seconds) for seconds in predicted),
             "-" if row["measured"] is None else name_seconds(row["measured"]),
             str(row["rounds"] or "-"),
@@ -82,13 +82,42 @@ def decided(found: dict[str, Any]) -> str:
     return "; ".join(["chosen by the table", *others])
 
 
+def reasons(found: dict[str, Any]) -> list[str]:
+    """Returns how each algorithm that was asked about compares with the chosen one, and why that one wins."""
+    last = why(found)
+    others = [name for name in found["asked"] if name != found["algorithm"] and f"the next best, {name}," not in last]
+    return list(dict.fromkeys([*(_beside(found, name) for name in others), last]))
+
+
+def _row(found: dict[str, Any], name: str) -> dict[str, Any]:
+    """Returns the row of an algorithm, which may be that of one with the same schedule."""
+    rows: list[dict[str, Any]] = found["candidates"]
+    return next(row for row in rows if name in (row["algorithm"], *row["twins"]))
+
+
+def _beside(found: dict[str, Any], name: str) -> str:
+    """Returns how an algorithm compares with the chosen one: by measured times if both have them, else predictions."""
+    mine, other = _row(found, found["algorithm"]), _row(found, name)
+    if other is mine:
+        return f"{name} has the same schedule as {found['algorithm']}, which runs."
+    kind = "measured" if mine["complete"] and other["measured"] is not None else "predicted"
+    if mine[kind] is None or other[kind] is None:
+        return _unmeasured(found, other)
+    if kind == "measured" and not other["complete"]:
+        took, about = _took(found, mine, kind), _took(found, other, kind)
+        text = f"{mine['algorithm']} takes {took} (measured); {name} was dropped as slower, at about {about}."
+    else:
+        text = _ratio(found, mine, other, kind, "")
+    return " ".join([text, *_differences(found, mine, other)])
+
+
 def why(found: dict[str, Any]) -> str:
     """Returns why the chosen algorithm wins, or which one would be faster.
 
     Compares the measured times of algorithms timed to the end, else the predictions.
     """
     rows = found["candidates"]
-    mine = next(row for row in rows if found["algorithm"] in (row["algorithm"], *row["twins"]))
+    mine = _row(found, found["algorithm"])
     if mine["measured"] is not None and not mine["complete"]:
         return _dropped(found, mine, rows[0])
     kind = "measured" if mine["complete"] else "predicted"
@@ -98,26 +127,30 @@ def why(found: dict[str, Any]) -> str:
     others = sorted((row for row in known if row is not mine), key=lambda row: row[kind])
     if not others:
         return _alone(found, mine, kind)
-    other = others[0]
+    return " ".join([_ratio(found, mine, others[0], kind, "the next best, "), *_differences(found, mine, others[0])])
+
+
+def _ratio(found: dict[str, Any], mine: dict[str, Any], other: dict[str, Any], kind: str, called: str) -> str:
+    """Returns the times of the chosen algorithm and of another one, which is `called` for example the next best."""
     rough = kind == "predicted" and found["tuned"] is None
     ratio = other[kind] / mine[kind] if mine[kind] else 1.0
     took_other = _took(found, other, kind)
     names = f"{mine['algorithm']} takes {_took(found, mine, kind)} ({kind})"
     and_other = f"{other['algorithm']} {took_other}"
     if _overlap(mine, other, kind):
-        text = f"{names}, and {and_other}: the spread of the rounds hides the difference."
-    elif rough and 1 / _ROUGHLY < ratio < _ROUGHLY:
-        text = f"{names}, and {and_other}: rough estimates cannot separate the two."
-    elif ratio >= 1:
-        text = f"{names}; the next best, {other['algorithm']}, takes {took_other}, {ratio:.2f} times as long."
-    elif rough:
-        text = f"{names}, but {and_other}: only a measurement can confirm this estimate."
-    else:
-        text = (
-            f"{names}, but {and_other}, only {ratio:.2f} times as long: `hocket tune` selects it if it wins as clearly "
-            f"there."
-        )
-    return " ".join([text, *_differences(found, mine, other)])
+        return f"{names}, and {and_other}: the spread of the rounds hides the difference."
+    if rough and 1 / _ROUGHLY < ratio < _ROUGHLY:
+        return f"{names}, and {and_other}: rough estimates cannot separate the two."
+    if ratio >= 1:
+        after = "," if called else ""
+        return f"{names}; {called}{other['algorithm']}{after} takes {took_other}, {ratio:.2f} times as long."
+    if rough:
+        return f"{names}, but {and_other}: only a measurement can confirm this estimate."
+    by = f"algorithm={other['algorithm']!r} in the call runs it" if other["algorithm"] in found["asked"] else ""
+    return (
+        f"{names}, but {and_other}, only {ratio:.2f} times as long: "
+        f"{by or '`hocket tune` selects it if it wins as clearly there'}."
+    )
 
 
 def _alone(found: dict[str, Any], mine: dict[str, Any], kind: str) -> str:
@@ -132,8 +165,9 @@ def _alone(found: dict[str, Any], mine: dict[str, Any], kind: str) -> str:
 
 def _dropped(found: dict[str, Any], mine: dict[str, Any], best: dict[str, Any]) -> str:
     text = (
-        f"{mine['algorithm']} was dropped after {mine['rounds']} rounds of about {name_seconds(mine['measured'])}, "
-        f"because {best['algorithm']} takes only {name_seconds(best['measured'])} (measured)."
+        f"{mine['algorithm']} was dropped after {name_count(mine['rounds'], 'round')} of about "
+        f"{name_seconds(mine['measured'])}, because {best['algorithm']} takes only "
+        f"{name_seconds(best['measured'])} (measured)."
     )
     return " ".join([text, *_differences(found, mine, best)])
 
@@ -151,16 +185,29 @@ def _differences(found: dict[str, Any], mine: dict[str, Any], other: dict[str, A
     for part, amount in _PARTS:
         more = other[part] - mine[part]
         if more and abs(more) >= _WORTH_SAYING * mine["predicted"]:
-            if amount == "steps":
-                theirs, own = name_count(other[amount], "step"), str(mine[amount])
-            else:
-                theirs, own = f"{name_bytes(other[amount])} {amount}", name_bytes(mine[amount])
-            amounts = f"{theirs} in both" if other[amount] == mine[amount] else f"{theirs} against {own}"
             kind = "more" if more > 0 else "less"
+            amounts = _amounts(found, mine, other, part, amount)
             parts.append(f"{_name_predicted(found, abs(more))} {kind} for {part} ({amounts})")
     if not parts:
         return [f"By the predictions, {other['algorithm']} costs the same in each part."]
     return [f"By the predictions, {other['algorithm']} costs {', '.join(parts)}."]
+
+
+def _amounts(found: dict[str, Any], mine: dict[str, Any], other: dict[str, Any], part: str, amount: str) -> str:
+    """Returns what two algorithms do at different costs: steps, or bytes; for equal amounts also why costs differ."""
+    if amount == "steps":
+        theirs, own = name_count(other[amount], "step"), str(mine[amount])
+    else:
+        theirs, own = f"{name_amount(other[amount])} {amount}", name_amount(mine[amount])
+    if other[amount] != mine[amount]:
+        return f"{theirs} against {own}"
+    if not mine[part]:
+        return f"{theirs} in both"
+    times = f"{other[part] / mine[part]:.2g} times as"
+    if found["tuned"]:
+        return f"{theirs} in both, but {times} long for a {'step' if amount == 'steps' else 'byte'}, as measured"
+    work = "add" if part == "reduction" else "copy"  # rough costs are those of all work on a core
+    return f"{theirs} by the busiest rank in both, but all ranks of a core together have {times} much to {work}"
 
 
 def _unmeasured(found: dict[str, Any], mine: dict[str, Any]) -> str:
@@ -168,8 +215,8 @@ def _unmeasured(found: dict[str, Any], mine: dict[str, Any]) -> str:
     least = min(found["candidates"], key=lambda row: (row["sent"], row["steps"]))
     return (
         f"{mine['algorithm']} was not measured on this machine, so the choice cannot be compared: {_times_by(found)}. "
-        f"It takes {name_count(mine['steps'], 'step')} and sends {name_bytes(mine['sent'])}; the fewest steps are "
-        f"{fewest['steps']} ({fewest['algorithm']}), the least sent is {name_bytes(least['sent'])} "
+        f"It takes {name_count(mine['steps'], 'step')} and sends {name_amount(mine['sent'])}; the fewest steps are "
+        f"{fewest['steps']} ({fewest['algorithm']}), the least sent is {name_amount(least['sent'])} "
         f"({least['algorithm']})."
     )
 

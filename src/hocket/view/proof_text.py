@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from hocket.view.terminal import Terminal
-from hocket.view.words import name_counts
+from hocket.view.words import name_count, name_counts
 
 
 def print_proof(console: Terminal, facts: dict[str, Any], asked: Sequence[dict[str, Any]]) -> None:
@@ -49,4 +49,4 @@ def _where(failure: dict[str, Any]) -> str:
     if failure["name"] is None:
         return ""
     root = f", root {failure['root']}" if failure["root"] else ""
-    return f"{failure['collective']} {failure['name']}, {failure['num_ranks']} ranks{root}: "
+    return f"{failure['collective']} {failure['name']}, {name_count(failure['num_ranks'], 'rank')}{root}: "

@@ -53,20 +53,27 @@ class Terminal(Console):
         return Text("\n").join(lines)
 
     def print_table(self, table: "Table") -> None:
-        """Prints a table with its cells whole. On a terminal, the rightmost columns that do not fit are left out.
+        """Prints a table with its cells whole. On a terminal, columns that do not fit come in blocks below the others.
 
-        A line below the table names the columns that are left out. The first column always stays.
+        Each block begins with the first column, which names the rows.
         """
-        left_out: list[str] = []
         width, limitless = self.width, self.options.update(width=_WITHOUT_LIMIT)
-        while self.is_terminal and len(table.columns) > 1 and self.measure(table, options=limitless).maximum > width:
-            left_out.insert(0, str(table.columns.pop().header))
-        self.width = max(width, self.measure(table, options=limitless).maximum)
-        self.print(table)
-        self.width = width
-        if left_out:
-            text = f"left out, because the terminal is narrow: {', '.join(left_out)}"
-            self.print(text, style="dim", markup=False)
+        rest, begin = list(table.columns), table.columns[:0]
+        while rest:
+            table.columns = [*begin, *rest]
+            while (
+                self.is_terminal
+                and len(table.columns) > len(begin) + 1
+                and self.measure(table, options=limitless).maximum > width
+            ):
+                table.columns.pop()
+            self.width = max(width, self.measure(table, options=limitless).maximum)
+            if begin:
+                self.print()
+            self.print(table)
+            self.width = width
+            rest = rest[len(table.columns) - len(begin) :]
+            begin, table.title = table.columns[:1], None
 
     def on_broken_pipe(self) -> None:
         """Raises the error again; rich calls this method, which by default ends the program with exit code 1."""

@@ -1,9 +1,11 @@
-"""Formats numbers for readers: lists of rank counts, sizes, ranges of sizes, times."""
+"""Formats numbers for readers: lists of rank counts, sizes, ranges of sizes, layouts; times and bandwidths."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hocket.errors import name_count as name_count
+from hocket.network import name_bandwidth as name_bandwidth
+from hocket.network import name_seconds as name_seconds
 
 _MOST_SIZES = 8  # of groups
 
@@ -34,6 +36,21 @@ def name_bytes(num_bytes: int) -> str:
     return f"{num_bytes} B"
 
 
+def name_amount(num_bytes: float) -> str:
+    """Returns for example "64 KiB", "1.47 MiB" or "545 GiB": three digits. For what is sent, not for what is asked."""
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if num_bytes >= unit:
+            value = num_bytes / unit
+            return f"{value:.3g} {name}" if value < 999.5 else f"{value:.0f} {name}"
+    return f"{num_bytes:.0f} B"
+
+
+def name_case(row: Mapping[str, Any]) -> str:
+    """Returns the simulated call of a row, for example "all_reduce ring, 64 KiB"; a barrier has no size."""
+    size = "" if row["collective"] == "barrier" else f", {name_bytes(row['num_bytes'])}"
+    return f"{row['collective']} {row['algorithm']}{size}"
+
+
 def name_range(first: int, last: int | None) -> str:
     """Returns the range of sizes from first to last, both included; last=None means no upper end."""
     if first == last:
@@ -54,20 +71,3 @@ def name_layout(groups: Sequence[int] | None, dims: Sequence[int] | None) -> str
         return f"{name_count(len(groups), 'group')} of {groups[0]}"
     more = f" and {len(groups) - _MOST_SIZES} more" if len(groups) > _MOST_SIZES else ""
     return f"groups of {', '.join(map(str, groups[:_MOST_SIZES]))}{more}"
-
-
-def name_seconds(seconds: float, digits: int = 3) -> str:
-    """Returns for example "12.3 us", "4.56 ms" or "1.50 s"."""
-    scaled, unit = (seconds * 1e6, "us") if seconds < 1e-3 else (seconds * 1e3, "ms") if seconds < 1 else (seconds, "s")
-    decimals = max(0, digits - 1 - math.floor(math.log10(scaled))) if scaled >= 0.01 else digits - 1
-    return f"{scaled:.{decimals}f} {unit}"
-
-
-def name_bandwidth(bytes_per_second: float | None) -> str:
-    """Returns for example "23.5 GB/s": three digits, decimal units; "-" for None."""
-    if bytes_per_second is None:
-        return "-"
-    for unit, name in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s")):
-        if bytes_per_second >= unit:
-            return f"{bytes_per_second / unit:.3g} {name}"
-    return f"{bytes_per_second / 1e3:.3g} kB/s"

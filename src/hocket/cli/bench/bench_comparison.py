@@ -20,15 +20,17 @@ _FASTEST, _WRONG = "*", "wrong"
 class ComparisonReport(Report):
     """Prints a line when the last algorithm of a size has been measured. Other formats have a row per algorithm."""
 
+    _secondary = range(1, len(PLACE_TITLES))
+
     def _head(self) -> list[str]:
         *lines, end = super()._head()
         mark = f"{_FASTEST} marks an algorithm whose slowest round is faster than any round of the others"
         return [*lines, f"# Out of place; {mark}", end]
 
-    def _columns(self) -> list[str]:
+    def _columns(self, block: Sequence[int]) -> list[str]:
         titles = [*PLACE_TITLES, *self._names, "bound(us)"]
-        units = [*PLACE_UNITS, *["(us) "] * len(self._names)]
-        return ["#" + line[1:] for line in (self._joined(titles), self._joined(units).rstrip())]
+        units = [*PLACE_UNITS, *["(us) "] * len(self._names), ""]
+        return ["#" + line[1:] for line in (self._joined(titles, block), self._joined(units, block).rstrip())]
 
     @property
     def _names(self) -> list[str]:
@@ -38,7 +40,7 @@ class ComparisonReport(Report):
     def _widths(self) -> list[int]:
         return [*PLACE_WIDTHS, *(max(len(name), _LEAST_WIDTH) for name in self._names), 9]
 
-    def _line(self, row: Row) -> str | None:
+    def _cells(self, row: Row) -> list[str] | None:
         if len(self._rows) % len(self._names):
             return None
         timings = [one.out_of_place for one in self._rows[-len(self._names) :]]
@@ -50,7 +52,7 @@ class ComparisonReport(Report):
                 continue
             mark = _FASTEST if timing is fastest else " "
             cells.append(fixed(timing.seconds * 1e6, _LEAST_WIDTH - 1) + mark)
-        return self._joined([*cells, self._printed_bound(row, "out_of_place")])
+        return [*cells, self._printed_bound(row, "out_of_place")]
 
     def _foot(self) -> list[str]:
         return [line for line in super()._foot() if not line.startswith("# Avg bus bandwidth")]

@@ -3,6 +3,7 @@
 The first 13 columns are those of NCCL's tests, so that programs that read their tables can read Hocket's too.
 """
 
+import itertools
 import json
 import platform
 import textwrap
@@ -13,6 +14,7 @@ from typing import Any
 
 from hocket import __version__
 from hocket.cli.bench.bench_settings import BenchSettings, as_config, op_in_nccl, type_in_nccl
+from hocket.cli.writable import say_written
 from hocket.runtime import MachineCosts
 from hocket.runtime.tuning import host_bound, machine_costs
 from hocket.schedule import COLLECTIVES
@@ -85,12 +87,15 @@ class Row:
 class Report:
     """Prints each row as it arrives, or all at the end if the format needs that. Only rank 0 uses it."""
 
+    _secondary: Sequence[int] = ()  # columns that go last if not all fit into the terminal
+
     def __init__(self, settings: BenchSettings) -> None:
         self._settings = settings
         self._costs: MachineCosts | None = None
         self._num_cores = 0
         self._width = terminal_width()
         self._rows: list[Row] = []
+        self._lines: list[list[str]] = []  # the cells of each line that was printed
         self._started = time.strftime("%Y-%m-%d %H:%M:%S")
         self._factor = bus_factor(settings.collective, settings.num_ranks)
 
@@ -98,7 +103,7 @@ class Report:
         """Prints the header. num_cores counts the cores of all ranks together."""
         self._num_cores, self._costs = num_cores, machine_costs.load(num_cores)
         if self._settings.format == "nccl":
-            _print(*self._wrapped(self._head()), *self._columns())
+            _print(*self._wrapped(self._head()), *self._columns(self._blocks[0]))
         elif self._settings.format == "osu":
             name = _NAMES_OF_OSU.get(self._settings.collective, self._settings.collective)
             titles = ["Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations"]
@@ -114,8 +119,9 @@ class Report:
         """Adds a row and prints it, if the format allows."""
         self._rows.append(row)
         if self._settings.format == "nccl":
-            if (line := self._line(row)) is not None:
-                _print(line)
+            if (cells := self._cells(row)) is not None:
+                self._lines.append(cells)
+                _print(self._joined(cells, self._blocks[0]))
         elif self._settings.format == "osu":
             _print(self._line_of_osu(row))
         elif self._settings.format == "csv":
@@ -125,6 +131,8 @@ class Report:
     def end(self) -> None:
         """Prints the footer and writes the file of -J. Raises ValueError if that cannot be written."""
         if self._settings.format == "nccl":
+            for block in self._blocks[1:]:
+                _print("#", *self._columns(block), *(self._joined(cells, block) for cells in self._lines))
             _print(*self._wrapped(self._foot()))
         self._finish(self.as_json())
 
@@ -137,6 +145,7 @@ class Report:
             _print(json.dumps(found))
         if self._settings.json_file is not None:
             saving.write(self._settings.json_file, json.dumps(found, indent=1) + "\n")
+            say_written(self._settings.json_file)
 
     # NCCL ------------------------------------------------------------------------------------------------------------
 
@@ -168,34 +177,53 @@ class Report:
             return lines
         return [part for line in lines for part in textwrap.wrap(line, self._width, subsequent_indent="#   ")]
 
-    def _columns(self) -> list[str]:
-        """Returns the lines of titles: modes, names, units."""
+    def _columns(self, block: Sequence[int]) -> list[str]:
+        """Returns the lines of titles of these columns: modes, names, units."""
         more, units = ["bound(us)", "%bound"], ["", ""]
         if self._settings.percentiles:
             more, units = [*more, "p50", "p99"], [*units, "(us)", "(us)"]
         names = [*PLACE_TITLES, *["time", "algbw", "busbw", "#wrong"] * 2, *more * 2]
         below = [*PLACE_UNITS, *["(us)", "(GB/s)", "(GB/s)", ""] * 2, *units * 2]
-        sizes = [len(PLACE_WIDTHS), 4, 4, len(more), len(more)]
-        groups, begin = [], 0
-        for title, size in zip(["", *["out-of-place", "in-place"] * 2], sizes, strict=True):
-            widths = self._widths[begin : begin + size]
-            groups.append(f"{title:^{sum(widths) + len(GAP) * (size - 1)}}")
-            begin += size
-        modes = GAP.join(groups)[: len(self._joined(names))].rstrip()
-        return ["#" + line[1:] for line in (modes, self._joined(names), self._joined(below).rstrip())]
+        of_columns = ["" for _ in PLACE_TITLES]
+        for title, size in zip(["out-of-place", "in-place"] * 2, [4, 4, len(more), len(more)], strict=True):
+            of_columns += [title] * size
+        groups = []
+        for title, alike in itertools.groupby(block, of_columns.__getitem__):
+            widths = [self._widths[column] for column in alike]
+            width = sum(widths) + len(GAP) * (len(widths) - 1)
+            groups.append(f"{title if len(title) <= width else title.partition('-')[0]:^{width}}")
+        lines = (GAP.join(groups), self._joined(names, block), self._joined(below, block))
+        return ["#" + line[1:].rstrip() for line in lines]
 
-    def _joined(self, cells: Sequence[str]) -> str:
-        """Returns the cells of a line, as many as fit into the terminal."""
-        num_cells = num_fitting(self._widths, len(GAP), self._width)
-        return GAP.join(f"{cell:>{width}}" for cell, width in zip(cells[:num_cells], self._widths, strict=False))
+    @property
+    def _blocks(self) -> list[list[int]]:
+        """Returns the columns of each block that fits into the terminal; the size begins every block.
+
+        The first block is printed while the rows arrive, the others after the last row.
+        """
+        columns, widths = list(range(len(self._widths))), self._widths
+        if num_fitting(widths, len(GAP), self._width) < len(columns):
+            columns.sort(key=lambda column: column in self._secondary)
+        blocks: list[list[int]] = []
+        while columns:
+            block = [0] if blocks else []
+            each = [widths[column] for column in (*block, *columns)]
+            num_new = max(1, num_fitting(each, len(GAP), self._width) - len(block))
+            blocks.append([*block, *columns[:num_new]])
+            columns = columns[num_new:]
+        return blocks
+
+    def _joined(self, cells: Sequence[str], block: Sequence[int]) -> str:
+        """Returns these columns of a line."""
+        return GAP.join(f"{cells[column]:>{self._widths[column]}}" for column in block)
 
     @property
     def _widths(self) -> list[int]:
         more = [9, 6, 7, 7] if self._settings.percentiles else [9, 6]
         return [*PLACE_WIDTHS, *[7, 6, 6, 6] * 2, *more * 2]
 
-    def _line(self, row: Row) -> str | None:
-        """Returns the line that a row completes; None if it completes none."""
+    def _cells(self, row: Row) -> list[str] | None:
+        """Returns the cells of the line that a row completes; None if it completes none."""
         cells, more = place_cells(self._settings, row), list[str]()
         for mode in _MODES:
             timing: Timing | None = getattr(row, mode)
@@ -211,7 +239,7 @@ class Report:
             if timing.percentiles is not None:
                 found += [fixed(seconds * 1e6, 7) for seconds in timing.percentiles]
             more += found
-        return self._joined([*cells, *more])
+        return [*cells, *more]
 
     def _printed_bound(self, row: Row, mode: str) -> str:
         bound = self._bound(row, mode)
@@ -223,10 +251,6 @@ class Report:
             f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}",
             f"# Avg bus bandwidth    : {bandwidth:g}",
         ]
-        left_out = len(self._widths) - num_fitting(self._widths, len(GAP), self._width)
-        if left_out:
-            columns = name_count(left_out, "column")
-            lines.append(f"# The terminal is too narrow for {columns}: widen it, pipe the output, or use --json")
         if self._costs is None:
             lines.append(f"# bound(us)            : {UNMEASURED}")
         return [*lines, "#"]

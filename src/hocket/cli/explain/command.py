@@ -11,6 +11,7 @@ import json
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket explain`."""
+    from hocket.answers import DEFAULT_BYTES
     from hocket.cli.argument_types import add_layout, byte_count, collective_name
     from hocket.cli.network_arguments import add_topology
 
@@ -25,7 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("collective", type=collective_name, metavar="COLLECTIVE", help="for example all_reduce")
     parser.add_argument("-n", "--ranks", type=int, metavar="N", help="number of ranks; with --topology, its first N")
     parser.add_argument(
-        "-b", "--bytes", type=byte_count, metavar="B", help="size of the whole vector, for example 64K; not for barrier"
+        "-b",
+        "--bytes",
+        type=byte_count,
+        metavar="B",
+        help=f"size of the whole vector, for example 64K; not for barrier (default {DEFAULT_BYTES >> 20}M)",
     )
     parser.add_argument(
         "--algorithm", metavar="FILE.py:NAME,...", help="algorithms of your own, to compare with the built-in ones"

@@ -68,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         returned: int = _view(arguments.algorithm).run(arguments)
         return returned
     from hocket.answers import ShownCollective, show
+    from hocket.cli.writable import say_written
     from hocket.schedule import msccl
 
     names = ("collective", "ranks", "root", "groups", "dims")
@@ -77,10 +78,12 @@ def run(arguments: argparse.Namespace) -> int:
         if isinstance(shown, ShownCollective):
             raise ValueError(f"--msccl belongs to algorithms; found {arguments.algorithm!r}; leave it out")
         saving.write(arguments.msccl, msccl.write(shown.schedule, shown.name))
+        say_written(arguments.msccl)
     if arguments.svg == "-":
         print(shown.svg(), end="")
     elif arguments.svg is not None:
         saving.write(arguments.svg, shown.svg())
+        say_written(arguments.svg)
     if arguments.json:
         print(json.dumps(shown.as_json()))
     elif arguments.svg is None:

@@ -69,6 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _write(file: str, lines: list[dict[str, Any]], num_ranks: int | None, order: str) -> None:
     """Writes the lines of one order as a tuner file, which cannot express orders."""
+    from hocket.cli.writable import say_written
     from hocket.runtime import Rule
     from hocket.runtime.choice import tuner_file
     from hocket.view import saving
@@ -88,6 +89,7 @@ def _write(file: str, lines: list[dict[str, Any]], num_ranks: int | None, order:
     ]
     with saving.writing(file):
         tuner_file.write(file, rules)
+    say_written(file)
 
 
 def _table(orders: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ def add_arguments(topology: argparse._ArgumentGroup) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints nodes, links and the matrix, or one JSON object. Returns 0."""
     from hocket.answers import topology
+    from hocket.cli.writable import say_written
     from hocket.view import Terminal, saving
 
     if arguments.network and arguments.topology:
@@ -37,6 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(network.svg(), end="")
     elif arguments.svg is not None:
         saving.write(arguments.svg, network.svg())
+        say_written(arguments.svg)
     if arguments.json:
         print(json.dumps(network.as_json()))
     elif arguments.svg is None:

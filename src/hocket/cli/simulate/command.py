@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"expected one size, rank count and topology without --sweep; found {len(calls)} cases; add --sweep"
         )
     if arguments.trace is not None:
-        from hocket.cli.writable import check_writable
+        from hocket.cli.writable import check_writable, say_written
 
         check_writable(arguments.trace)
     prediction = fastest_of(cases, notes, record=arguments.trace is not None)
@@ -88,6 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         assert prediction.result is not None
         with saving.writing(arguments.trace):
             timeline.write(prediction.result, arguments.trace)
+        say_written(arguments.trace)
     if arguments.json:
         print(json.dumps(prediction.as_json()))
     else:

@@ -5,11 +5,12 @@ import csv
 import importlib
 import io
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from hocket.answers import SimulationCase
-from hocket.cli.writable import check_writable
+from hocket.cli.writable import check_writable, say_written
 from hocket.view import saving
 
 PICTURES = ("time", "busbw", "best", "heat")
@@ -28,7 +29,8 @@ def add_arguments(parser: argparse._ArgumentGroup) -> None:
     parser.add_argument(
         "--sweep",
         action="store_true",
-        help="simulate every combination of the given sizes, rank counts, algorithms and topologies; print CSV",
+        help="simulate every combination of the given sizes, rank counts, algorithms and topologies; print a table on "
+        "a terminal, and CSV elsewhere",
     )
     parser.add_argument("--csv", metavar="FILE", help="write the CSV to FILE instead")
     parser.add_argument("--plot", metavar="STEM", help="draw " + ", ".join(f"STEM-{name}.svg" for name in PICTURES))
@@ -54,6 +56,7 @@ def run(arguments: argparse.Namespace, cases: Sequence[SimulationCase]) -> int:
     rows = list(_with_bar(sweep(cases, arguments.jobs or 1, arguments.backend), len(cases)))
     if arguments.csv is not None:
         saving.write(arguments.csv, as_csv(rows))
+        say_written(arguments.csv)
     drawn: list[str] = []
     if arguments.plot is not None:
         from hocket.view import draw_all, print_aside
@@ -61,9 +64,14 @@ def run(arguments: argparse.Namespace, cases: Sequence[SimulationCase]) -> int:
         networks = [str(case.topology) for case in cases]
         drawn, needs = draw_all(arguments.plot, rows, networks, lambda number: cases[number].result())
         if needs:
-            print_aside(f"hocket simulate: drew {', '.join(drawn) or 'nothing'}; {'; '.join(needs)}")
+            print_aside(f"hocket simulate: {'; '.join(needs)}")
+        say_written(*drawn)
     if arguments.json:
         print(json.dumps({"rows": rows, "pictures": drawn}))
+    elif arguments.csv is None and sys.stdout.isatty():
+        from hocket.view import Terminal, print_sweep
+
+        print_sweep(Terminal(), rows)
     elif arguments.csv is None:
         print(as_csv(rows), end="")
     return 0

@@ -13,13 +13,14 @@ inner: [dgx-h100:1, dgx-h100:1, dgx-a100:1, home:1]    # or one for all
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from hocket.errors import TopologyError, did_you_mean
+from hocket.network.changes import changed_links
 from hocket.network.kinds.by_name import parse
 from hocket.network.kinds.composition import compose
 from hocket.network.links import Link, bytes_per_second, find_link, seconds
@@ -28,6 +29,8 @@ from hocket.network.topology import Topology
 
 _BASES = ({"topology"}, {"nodes", "links"}, {"outer", "inner"})
 _CHANGES = {"name", "change", "ranks", "routes", "reducing"}
+_LINK_KEYS = {"between", "from", "to", "link", "class", "bandwidth", "latency"}
+_MOST_NAMED = 12  # nodes in an error
 _ENDPOINTS = ("gpu", "npu", "host")  # kinds that do not forward traffic of others
 _EACH = "write each name, as in gpu: [g0, g1], or begin with topology: KIND:ARGS, which names its nodes"
 _RANGE = re.compile(r"\d\.\.+[\w-]*\d|[\[{]\d+(-|\.\.+)\d+[]}]")
@@ -42,7 +45,7 @@ def from_description(entries: Mapping[str, Any], name: str) -> Topology:
     if base not in _BASES:
         raise TopologyError(
             f"{name}: expected topology, or nodes and links, or outer and inner, with {', '.join(sorted(_CHANGES))}; "
-            f"found {', '.join(map(str, entries))}"
+            f"found {', '.join(map(str, entries))}{_near_key(entries, _CHANGES.union(*_BASES))}"
         )
     if "topology" in base:
         topology = _made(entries["topology"], f"{name}: topology")
@@ -50,8 +53,10 @@ def from_description(entries: Mapping[str, Any], name: str) -> Topology:
         topology = _composed(entries, name)
     else:
         topology = _drawn(entries, name)
+    unchanged = topology
     for index, change in enumerate(_list(entries, "change", name)):
         topology = _changed(topology, change, f"{name}: change[{index}]")
+    topology = replace(topology, changes=tuple(changed_links(unchanged, topology)))
     if reducing := _list(entries, "reducing", name):
         marked = np.isin(topology.node_names, _known(topology, reducing, f"{name}: reducing"))
         topology = replace(topology, reducing=marked)
@@ -119,16 +124,19 @@ def _drawn(entries: Mapping[str, Any], name: str) -> Topology:
         both, link = _link(entry, where)
         for node in both:
             if node not in numbers:
-                near = _near(node, names, kinds)
-                raise TopologyError(
-                    f"{where} has an unknown node {node!r}; the nodes are {', '.join(names[:12])}{near}"
-                )
+                raise TopologyError(f"{where} has an unknown node {node!r}{_near(node, names, kinds)}")
         one, other = (numbers[node] for node in both)
         directions = [(one, other), (other, one)] if "between" in entry else [(one, other)]
         ends += directions
         links += [link] * len(directions)
     kind = np.array(kinds, np.str_)
     endpoint = np.isin(kind, _ENDPOINTS)
+    several = dict.fromkeys(kinds)
+    if not endpoint.any() and len(several) > 1 and "ranks" not in entries:
+        raise TopologyError(
+            f"{name}: nodes: expected ranks, of the kinds {', '.join(_ENDPOINTS)}, or named in ranks: [...]; found "
+            f"{', '.join(several)}"
+        )
     pairs = np.array(ends, np.int64).reshape(-1, 2)
     return Topology(
         name=name,
@@ -154,7 +162,7 @@ def _link(entry: Any, where: str) -> tuple[list[str], Link]:
     if not known or not isinstance(ends, list) or len(ends) != 2 or None in ends:
         raise TopologyError(
             f"{where}: expected between: [a, b], or from: and to:, with link:, or class:, bandwidth: and latency:; "
-            f"found {entry!r}"
+            f"found {entry!r}{_near_key(entry, _LINK_KEYS)}"
         )
     if "link" in entry:
         try:
@@ -174,6 +182,7 @@ def _changed(topology: Topology, entry: Any, where: str) -> Topology:
     if not links or entry.keys() - {"link", *figures} or not entry.keys() & figures:
         raise TopologyError(
             f"{where}: expected link: a->b, or other links, with bandwidth: or latency:; found {entry!r}"
+            f"{_near_key(entry, {'link', *figures}) if isinstance(entry, dict) else ''}"
         )
     bandwidth, latency = _figures(entry, where)
     try:
@@ -205,16 +214,23 @@ def _known(topology: Topology, names: Any, where: str) -> list[str]:
     nodes = [_node(node, where) for node in names]
     for node in nodes:
         if node not in topology.node_numbers:
-            near = _near(node, topology.node_numbers, topology.node_kinds.tolist())
+            near = _near(node, topology.node_names, topology.node_kinds.tolist())
             raise TopologyError(f"{where} has an unknown node {node!r}{near}")
     return nodes
 
 
-def _near(name: str, names: Iterable[str], kinds: Iterable[str]) -> str:
-    """Returns which node the unknown one is near; or that it is a kind of nodes."""
+def _near(name: str, names: Sequence[str], kinds: Iterable[str]) -> str:
+    """Returns the names of nodes, and which of them the unknown one is near; or that it is a kind of nodes."""
     if name in kinds:
         return f"; {name!r} is a kind of nodes, so name its nodes one by one"
-    return did_you_mean(name, names)
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"; the nodes are {', '.join(names[:_MOST_NAMED])}{more}{did_you_mean(name, names)}"
+
+
+def _near_key(entry: Mapping[str, Any], known: Iterable[str]) -> str:
+    """Returns the first unknown key and the one that it is near, as the end of an error; "" if all are known."""
+    known = sorted(known)
+    return next((f"; {key!r} is unknown{did_you_mean(key, known)}" for key in entry if key not in known), "")
 
 
 def ranges_in(text: str) -> str:

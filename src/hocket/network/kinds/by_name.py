@@ -4,7 +4,6 @@ For example "torus:4x4,bandwidth=50GB/s,latency=1us": sizes first, then options 
 `link` (a name of `links.LINKS`) set the constants of the links. "dgx-h100:1@torus:4x4" has a pod at each torus rank.
 """
 
-import re
 from dataclasses import replace
 
 from hocket.errors import TopologyError, did_you_mean
@@ -106,7 +105,8 @@ _DETOURS = ("minimal", "valiant")
 _LINK = "[,link=NAME][,bandwidth=,latency=]"
 _HOST = (
     f"[,gpus=,nics=,sockets=,switches=][,affinity={'|'.join(AFFINITIES)}][,fabric={'|'.join(FABRICS)}]"
-    "[,gpu-direct=yes|no][,reduces=no|yes][,pcie=yes|no][,direct-bandwidth=,nic-latency=,pcie-link=,memory-...,socket-...]"
+    "[,gpu-direct=yes|no][,reduces=no|yes][,pcie=yes|no]"
+    "[,nic-link=,nic-bandwidth=,nic-latency=; the same for pcie-, socket-, direct- and memory-]"
 )
 
 KINDS = {
@@ -164,8 +164,5 @@ def parse(text: str) -> Topology:
         )
     arguments = KindArguments(text, KINDS[name])
     topology = KINDS[name].make(arguments)
-    if arguments.options:
-        option = next(iter(arguments.options))
-        near = did_you_mean(option, re.findall(r"([a-z-]+)=", KINDS[name].usage))
-        raise arguments.wrong(f"unknown option {option}{near}")
+    arguments.check_all_read()
     return topology

@@ -2,11 +2,14 @@
 
 import array
 import math
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hocket import _core
+from hocket.runtime.ranks.environment import discover
 from hocket.runtime.streams.stream import current_stream
 from hocket.runtime.vocabulary import DTYPES
 from hocket.schedule import numpy_dtype
@@ -43,6 +46,29 @@ def check_blocks(collective: str, async_op: bool) -> None:
     if async_op or current_stream() is not None:
         how = "with async_op=True" if async_op else "in a stream"
         raise ValueError(f"{collective}: expected out= {how}, on all ranks: without it the call waits for a shape")
+
+
+def described(x: Any, writable: bool, name: str) -> Described:
+    """Returns an array as the core sees it. Raises ValueError or TypeError if the core cannot use it."""
+    try:
+        found: Described = _core.describe(x, writable, name)
+    except ValueError:
+        if not isinstance(x, np.generic):
+            raise
+        what = f"{name}: expected an array, because the result is written into it; found a NumPy scalar"
+        raise ValueError(f"{what}, a {type(x).__name__}: pass x = numpy.array(x)") from None
+    return found
+
+
+def refused_rank(error: ValueError, size: int) -> ValueError:
+    """Returns the error for a rank that does not exist; if no launcher has started this process, it says how to.
+
+    Other errors are returned unchanged.
+    """
+    if size > 1 or " from 0 to 0" not in str(error) or discover().source != "alone":
+        return error
+    program = Path(sys.argv[0]).name or "FILE.py"
+    return ValueError(f"{error}; this is one rank alone: start more with `hocket run -n 4 -- {program}`")
 
 
 def shape_of(x: Any, count: int) -> tuple[int, ...]:

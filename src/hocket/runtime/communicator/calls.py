@@ -1,11 +1,14 @@
 """The path of a collective call into the core, after its arrays are checked: reduction, order, algorithm, plan."""
 
+import contextlib
 import operator
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hocket import _core
 from hocket.algorithms import Algorithm
+from hocket.errors import CommunicationError
 from hocket.runtime.choice.select import ORDERS, Policy, choose, fitting
 from hocket.runtime.communicator.arguments import (
     NOTHING,
@@ -15,6 +18,7 @@ from hocket.runtime.communicator.arguments import (
     check_unmasked,
     in_place,
     new_like,
+    refused_rank,
     shape_of,
 )
 from hocket.runtime.communicator.call_settings import CallSettings, check_algorithm, check_order, check_timeout
@@ -38,6 +42,7 @@ _REDUCING = frozenset(name for name, one in COLLECTIVES.items() if one.reduces a
 _FOLDS = {"rank_order": "in rank order", "balanced_tree": "as a balanced tree"}
 _LABELS = {order: frozenset((label,)) for order, label in ORDERS.items() if label is not None}
 _BLOCK_PER_RANK = frozenset(name for name, one in COLLECTIVES.items() if one.blocks != "one" and not one.uneven)
+_OWN_CALL = re.compile(r"^(rank \d+, )\w+(?=:| \(call \d)")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -55,6 +60,16 @@ def cached(method: _Method) -> _Method:
 def explained(method: _Method) -> _Method:
     """Says more of arguments that a method without a cache does not take, as `cached` does (see refusals.py)."""
     return cast(_Method, _core.explained_method(method))
+
+
+@contextlib.contextmanager
+def calling(name: str) -> Iterator[None]:
+    """Makes failures of the collectives inside name the method that the program called."""
+    try:
+        yield
+    except CommunicationError as error:
+        error.args = (_OWN_CALL.sub(rf"\g<1>{name}", str(error), count=1),)
+        raise
 
 
 class Calls(_core.Caller):
@@ -176,7 +191,8 @@ class Calls(_core.Caller):
         except TypeError:
             number = -1
         if not 0 <= number < self._size:
-            raise ValueError(f"{collective}: expected a root from 0 to {self._size - 1}, found {root!r}")
+            error = ValueError(f"{collective}: expected a root from 0 to {self._size - 1}, found {root!r}")
+            raise refused_rank(error, self._size)
         return number
 
     def _concatenated(self, x: Any, input: Described) -> Any:

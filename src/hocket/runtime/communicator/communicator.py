@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -24,15 +24,16 @@ from hocket.runtime import memory
 from hocket.runtime.choice.select import Policy
 from hocket.runtime.communicator import groups
 from hocket.runtime.communicator.call_settings import CallSettings, check_algorithm, check_order, check_timeout
-from hocket.runtime.communicator.calls import explained
+from hocket.runtime.communicator.calls import calling, explained
 from hocket.runtime.communicator.cartesian import Cartesian
 from hocket.runtime.communicator.hello import check_builds, check_links, configuration
 from hocket.runtime.communicator.lower_face import LowerFace
 from hocket.runtime.communicator.objects import Objects
+from hocket.runtime.communicator.refusals import no_attribute
 from hocket.runtime.plans import find
 from hocket.runtime.ranks.cores import beside, far, have_cores, neighbours, num_cores, own_cores
 from hocket.runtime.ranks.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, link_here, may_attach
-from hocket.runtime.ranks.failure_reports import tell_uncaught
+from hocket.runtime.ranks.failure_reports import reason_of, tell_uncaught
 from hocket.runtime.ranks.process_end import at_process_end, watch_process
 from hocket.runtime.rendezvous.join import join
 from hocket.runtime.streams.stream import stream
@@ -190,6 +191,11 @@ class Communicator(Objects):
         # A core that is not yet assigned here ends itself.
         self._core = _core.Communicator(context._core, list(group), rank, list(endpoints), context.has_core)
 
+    if not TYPE_CHECKING:  # which refuses unknown names by itself
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, name)
+
     @property
     def rank(self) -> int:
         """The number of this rank, from 0."""
@@ -279,7 +285,7 @@ class Communicator(Objects):
         """
         try:
             mine = [color is not None, 0 if color is None else operator.index(color), operator.index(key)]
-            with stream(None):  # the host reads the result
+            with stream(None), calling("split"):  # the host reads the result
                 # Named, so that no default of the program changes it.
                 said = self.all_gather(np.array([mine], np.int64), algorithm="direct")
         except (TypeError, OverflowError):
@@ -345,7 +351,7 @@ class Communicator(Objects):
             self._core.finish()
 
     def close(self) -> None:
-        """Waits for all operations, then leaves; after that the other ranks can only close, too.
+        """Waits for all operations, then leaves. All ranks close: a call that needs this rank raises PeerAborted.
 
         A receive in which another thread waits ends with PeerAborted, unless its message has come.
         It may be called again. Raises an error that another rank has reported and this rank has not raised yet.
@@ -404,7 +410,7 @@ class Communicator(Objects):
             return
         with contextlib.suppress(CommunicationError):
             try:
-                self.abort(f"{type(error).__name__}: {error}")
+                self.abort(reason_of(error))
             finally:
                 self.close()
 

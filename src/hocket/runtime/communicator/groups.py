@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from hocket.errors import CollectiveMismatch, CollectiveTimeout, ResourceError
+from hocket.runtime.communicator.arguments import refused_rank
 
 _NO_ROOM = (1 << 64) - 1
 _OFFSET = struct.Struct("<Q")
@@ -26,7 +27,8 @@ def check_ranks(what: str, ranks: Sequence[int], size: int) -> list[int]:
     except TypeError:
         members = []
     if not members or len(set(members)) < len(members) or min(members) < 0 or max(members) >= size:
-        raise ValueError(f"{what}: expected different ranks from 0 to {size - 1}, at least one; found {ranks!r}")
+        found = f"{what}: expected different ranks from 0 to {size - 1}, at least one; found {ranks!r}"
+        raise refused_rank(ValueError(found), size)
     return members
 
 

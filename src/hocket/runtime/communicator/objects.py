@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hocket import _core
-from hocket.runtime.communicator.arguments import RESIZABLE
-from hocket.runtime.communicator.calls import explained
+from hocket.runtime.communicator.arguments import RESIZABLE, refused_rank
+from hocket.runtime.communicator.calls import calling, explained
 from hocket.runtime.communicator.point_to_point import ANY_SOURCE, PointToPoint
 from hocket.runtime.communicator.uneven import UnevenCollectives
 from hocket.runtime.streams.stream import current_stream
@@ -45,14 +45,16 @@ class Objects(UnevenCollectives, PointToPoint):
         _check_host("broadcast_object")
         if self._rank != root:
             head = np.empty(_HEAD_BYTES, np.uint8)
-            self.broadcast(head, root, timeout=timeout)
-            arriving = _Arriving(head)
-            for part in arriving.missing():
-                self.broadcast(part, root, timeout=timeout)
+            with calling("broadcast_object"):
+                self.broadcast(head, root, timeout=timeout)
+                arriving = _Arriving(head)
+                for part in arriving.missing():
+                    self.broadcast(part, root, timeout=timeout)
             return arriving.object()
         head, rest = _split(_pickled("broadcast_object", x))
-        for part in (head, *rest):
-            self.broadcast(part, root, timeout=timeout)
+        with calling("broadcast_object"):
+            for part in (head, *rest):
+                self.broadcast(part, root, timeout=timeout)
         return x
 
     @explained
@@ -60,8 +62,10 @@ class Objects(UnevenCollectives, PointToPoint):
         """Returns the objects of all ranks, in rank order, on every rank."""
         _check_host("all_gather_object")
         mine = _packed("all_gather_object", x)
-        counts = self.all_gather(np.array([len(mine)]), timeout=timeout).tolist()
-        return _unpacked(self.all_gather_v(mine, counts, timeout=timeout), counts)
+        with calling("all_gather_object"):
+            counts = self.all_gather(np.array([len(mine)]), timeout=timeout).tolist()
+            found = self.all_gather_v(mine, counts, timeout=timeout)
+        return _unpacked(found, counts)
 
     @explained
     def gather_object(self, x: Any, root: int = 0, *, timeout: float | None = None) -> list[Any] | None:
@@ -70,7 +74,8 @@ class Objects(UnevenCollectives, PointToPoint):
         _check_host("gather_object")
         number = next(_numbers) & _MOST_NUMBER
         head, rest = _split(_pickled("gather_object", x), number)
-        heads = self.gather(head, root, timeout=timeout)
+        with calling("gather_object"):
+            heads = self.gather(head, root, timeout=timeout)
         if heads is None:
             self._send_parts("gather_object", [(root, number, rest)], timeout)
             return None
@@ -87,7 +92,8 @@ class Objects(UnevenCollectives, PointToPoint):
         _check_host("scatter_object")
         head = np.empty(_HEAD_BYTES, np.uint8)
         if self._rank != root:
-            self.scatter(None, root, out=head, timeout=timeout)
+            with calling("scatter_object"):
+                self.scatter(None, root, out=head, timeout=timeout)
             return self._receive_parts("scatter_object", root, _Arriving(head), timeout)
         if not isinstance(x, Sequence) or len(x) != self._size:
             found = f"{len(x)} of them" if isinstance(x, Sequence) else f"a {type(x).__name__}"
@@ -98,7 +104,8 @@ class Objects(UnevenCollectives, PointToPoint):
             first, rest = _split(_pickled(f"scatter_object: x[{rank}]", one), number)
             heads.append(first)
             parts.append((rank, number, rest))
-        self.scatter(np.concatenate(heads), root, out=head, timeout=timeout)
+        with calling("scatter_object"):
+            self.scatter(np.concatenate(heads), root, out=head, timeout=timeout)
         self._send_parts("scatter_object", [one for one in parts if one[0] != root], timeout)
         return x[root]
 
@@ -108,7 +115,7 @@ class Objects(UnevenCollectives, PointToPoint):
         number = next(_numbers) & _MOST_NUMBER
         head, rest = _split(_pickled("send_object", x), number)
         group = self._group("send_object")
-        group.add_internal(True, head, dst, _head_tag("send_object", tag), "send_object")
+        self._add(group, True, head, dst, tag, "send_object")
         self._exchange(group, "send_object", timeout)
         self._send_parts("send_object", [(dst, number, rest)], timeout)
 
@@ -117,7 +124,7 @@ class Objects(UnevenCollectives, PointToPoint):
         """Receives an object that rank src, or any rank, has sent with send_object; returns (object, source, tag)."""
         head = np.empty(_HEAD_BYTES, np.uint8)
         group = self._group("recv_object")
-        group.add_internal(False, head, src, _head_tag("recv_object", tag), "recv_object")
+        self._add(group, False, head, src, tag, "recv_object")
         [(_, source, _)] = self._exchange(group, "recv_object", timeout)
         return self._receive_parts("recv_object", source, _Arriving(head), timeout), source, tag
 
@@ -138,6 +145,14 @@ class Objects(UnevenCollectives, PointToPoint):
             group.add_internal(False, part, source, _PARTS | arriving.number, name)
             self._exchange(group, name, timeout)
         return arriving.object()
+
+    def _add(self, group: _core.MessageGroup, sends: bool, head: Bytes, peer: int, tag: int, name: str) -> None:
+        """Adds the first message of an object to a group."""
+        number = _head_tag(name, tag)
+        try:
+            group.add_internal(sends, head, peer, number, name)
+        except ValueError as error:
+            raise refused_rank(error, self._size) from None
 
     def _group(self, name: str) -> _core.MessageGroup:
         _check_host(name)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hocket import _core
-from hocket.runtime.communicator.arguments import RESIZABLE
+from hocket.runtime.communicator.arguments import RESIZABLE, refused_rank
 from hocket.runtime.communicator.call_settings import check_timeout
 from hocket.runtime.communicator.calls import cached, explained
 from hocket.runtime.streams.stream import current_stream, launch_mark
@@ -110,7 +110,10 @@ class PointToPoint:
         recv_tag: the tag of the message to receive; by default it is `tag`.
         """
         group = self._one_message("sendrecv", True, x, dst, tag)
-        group.add(False, out, src, tag if recv_tag is None else recv_tag, "sendrecv", "out")
+        try:
+            group.add(False, out, src, tag if recv_tag is None else recv_tag, "sendrecv", "out")
+        except ValueError as error:
+            raise refused_rank(error, self._size) from None
         group.check_apart("sendrecv")
         _, (out, source, found) = self._exchange(group, "sendrecv", timeout)
         return out, source, found
@@ -127,7 +130,10 @@ class PointToPoint:
         if not isinstance(messages, Iterable):
             raise TypeError(f"batch: expected a list of hocket.Send and hocket.Recv, found {messages!r}")
         group = _core.MessageGroup(self._size, RESIZABLE)
-        group.add_all(list(messages), Send, Recv)
+        try:
+            group.add_all(list(messages), Send, Recv)
+        except ValueError as error:
+            raise refused_rank(error, self._size) from None
         group.check_apart("batch")
         if async_op:
             return self._begin(group, "batch", timeout)
@@ -165,5 +171,8 @@ class PointToPoint:
     def _one_message(self, name: str, sends: bool, x: Any, peer: int, tag: int) -> _core.MessageGroup:
         """Returns a checked send or receive that has not begun."""
         group = _core.MessageGroup(self._size, RESIZABLE)
-        group.add(sends, x, peer, tag, name, "x")
+        try:
+            group.add(sends, x, peer, tag, name, "x")
+        except ValueError as error:
+            raise refused_rank(error, self._size) from None
         return group

@@ -16,27 +16,18 @@ import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 
+from hocket.runtime.launch.failure_text import FailedRanks
 from hocket.runtime.launch.output import Sink, Source
 from hocket.runtime.launch.tracebacks import (
-    cause_in,
-    debugging,
-    in_one_line,
-    joined,
     joined_stalls,
     last_traceback,
-    message_of,
-    place_in,
-    reason_in,
     reports_another,
-    shortened,
     split_at_last,
     split_closing,
-    subject_in,
 )
 from hocket.runtime.ranks.cores import bound
 from hocket.runtime.ranks.environment import new_address, rank_variables, torchrun_variables
 from hocket.runtime.ranks.failure_reports import FailureReports
-from hocket.runtime.ranks.rank_names import name_ranks
 
 GRACE_SECONDS = 5.0  # for the other ranks to end by themselves after one has failed
 TERMINATE_SECONDS = 2.0  # between SIGTERM and SIGKILL
@@ -253,6 +244,7 @@ class _Supervisor:
     def report(self) -> int:
         """Prints what failed, and returns the exit code."""
         self._tell_stalls(math.inf)
+        self._hear()
         causes = self._causes()
         cause = causes[0] if causes else None
         self._say(self._fold(causes))
@@ -286,8 +278,7 @@ class _Supervisor:
         return self._reports.follows(rank) or reports_another(said)
 
     def _fold(self, causes: Sequence[int]) -> str:
-        """Returns what to say of the tracebacks with which ranks ended; last that of the first of `causes`."""
-        cause = causes[0] if causes else None
+        """Returns what to say of the tracebacks with which ranks ended, and passes on what else they wrote."""
         tracebacks: dict[int, str] = {}
         closing: dict[int, str] = {}
         for rank in filter(self._holds, range(len(self.sources))):
@@ -298,53 +289,24 @@ class _Supervisor:
                 tracebacks |= {rank: traceback} if traceback else {}
                 rest = before + after
             source.put(rest.encode())
-        told = {reason_in(text) for text in tracebacks.values()} | {""}
-        closing = {rank: line for rank, line in closing.items() if reason_in(line) not in told}
-        following: dict[int, str] = {}
-        if cause is not None and not reports_another(tracebacks.get(cause, "")) and not debugging():
-            following = {rank: shortened(text) for rank, text in tracebacks.items() if reports_another(text)}
-        said = [line for _, line in joined(closing)]
-        said += [name_ranks(ranks) + in_one_line(text) for ranks, text in joined(following)]
-        found = joined({rank: shortened(tracebacks[rank]) for rank in tracebacks.keys() - following})
-        main = next((text for ranks, text in found if cause in ranks), "")
-        alike = [rank for ranks, text in found if main and cause_in(text) == cause_in(main) for rank in ranks]
-        elsewhere: dict[str, list[tuple[list[int], str]]] = {}  # the others with this cause, by place
-        for ranks, text in found:
-            if cause in ranks:
-                continue
-            if main and cause_in(text) == cause_in(main):
-                elsewhere.setdefault(place_in(text), []).append((ranks, subject_in(text)))
-            elif main and place_in(text) == place_in(main):
-                said.append(f"{name_ranks(ranks)}, at the same place: {message_of(text)}")
-            else:
-                said.append(f"{name_ranks(ranks)}:\n{text}")
-        for place, others in elsewhere.items():
-            subject = others[0][1] if len(others) == 1 else ""
-            subject = subject or name_ranks(rank for ranks, _ in others for rank in ranks)
-            said.append(
-                f"{subject}: the same, at the same place"
-                if place == place_in(main)
-                else f"{subject}: the same, at:\n{place}"
-            )
-        if causes:
-            said.append(self._how(causes, sorted(alike)) + (f":\n{main}" if main else ""))
-        return "".join(f"{text}\n" for text in said)
+        return FailedRanks(
+            self.num_ranks,
+            tracebacks,
+            closing,
+            causes,
+            following=bool(causes) and self._follows(causes[0]),
+            suspects=self._reports.suspects,
+            ways={rank: self._way(rank) for rank in causes},
+            returned=[rank for rank, process in enumerate(self.processes) if process.returncode == 0],
+            label=self.label,
+        ).text()
 
-    def _how(self, causes: Sequence[int], alike: Sequence[int]) -> str:
-        """Returns how the first of `causes` ended; alike: the ranks with its traceback, or one of the same cause."""
-        cause = causes[0]
-        code = self.processes[cause].returncode
-        how = f"with exit code {code}" if code > 0 else f"with {_signal_name(-code)}"
-        if cause not in self.failed:
-            how = "and did not end by itself"
-        if len(alike) > 1:
-            return f"hocket run: {name_ranks(alike)} of {self.num_ranks} failed, {how}"
-        known = "failed first" if len(causes) == 1 else "failed, and none tells which was first"
-        if self._follows(cause):
-            known = "failed because of another rank"
-        if len(causes) > 1:
-            known += f"; rank {cause} ended first"
-        return f"hocket run: {name_ranks(causes)} of {self.num_ranks} {known}, {how}"
+    def _way(self, rank: int) -> str:
+        """Returns how a rank that failed ended."""
+        code = self.processes[rank].returncode
+        if rank not in self.failed:
+            return "and did not end by itself"
+        return f"with exit code {code}" if code > 0 else f"with {_signal_name(-code)}"
 
     def _turn(self, seconds: float | None) -> None:
         """Waits at most `seconds` for something to do, and does it."""

@@ -19,8 +19,11 @@ _LIBRARY = f"{Path(os.__file__).parent}{os.sep}"  # Python's own
 _PACKAGES = f"{os.sep}site-packages{os.sep}"  # what is installed beside Hocket, such as PyTorch
 _HEAD = "Traceback (most recent call last):"
 # PyTorch puts the rank in front of each line of an uncaught exception, once for each init_process_group.
+# Python, and argparse, also end programs with words that are no traceback.
 _START = re.compile(
-    rf"^(?P<prefix>(?:\[rank\d+\]: )*)((  \+ Exception Group )?{re.escape(_HEAD)}$|Fatal Python error: )", re.M
+    rf"^(?P<prefix>(?:\[rank\d+\]: )*)((  \+ Exception Group )?{re.escape(_HEAD)}$|Fatal Python error: "
+    r'|(?P<syntax>  File ".*", line \d+$)|usage: |\S*python[\d.]*: )',
+    re.M,
 )
 _CLOSING = re.compile(r"^hocket: rank \d+[:,] .*\n?", re.M)  # a failure that a rank finds as it closes
 _STALL = re.compile(rb"^hocket: rank \d+ has waited .*\n", re.M)
@@ -75,7 +78,7 @@ def split_at_last(text: str) -> tuple[str, str, str]:
 
     Without PyTorch's prefix, nothing shows where a message ends: then the traceback reaches to the end.
     """
-    starts = list(_START.finditer(text))
+    starts = [start for start in _START.finditer(text) if not (start["syntax"] and _is_inside(text[: start.start()]))]
     if not starts:
         return text, "", ""
     last = starts.pop()
@@ -86,6 +89,12 @@ def split_at_last(text: str) -> tuple[str, str, str]:
     num_lines = next((i for i, line in enumerate(lines) if line.strip() and not line.startswith(prefix)), len(lines))
     found = "".join(line.removeprefix(prefix) for line in lines[:num_lines])
     return text[:start], found.rstrip("\n"), "".join(lines[num_lines:])
+
+
+def _is_inside(before: str) -> bool:
+    """Returns whether a traceback goes on after this text: its head ends with a colon, and its frames are indented."""
+    line = before.removesuffix("\n").rpartition("\n")[2]
+    return line.startswith("  ") or line.endswith("):")
 
 
 def last_traceback(text: str) -> str:
@@ -156,6 +165,11 @@ def shortened(traceback: str) -> str:
     return kept + last
 
 
+def compact(traceback: str) -> str:
+    """Returns the traceback without the blank lines between its exceptions."""
+    return _BETWEEN.sub(lambda between: f"\n{between[0].strip()}\n", traceback)
+
+
 def place_in(traceback: str) -> str:
     """Returns the traceback without the head and the message of its last exception, which another text says."""
     kept, between, last = traceback.rpartition(next((c for c in reversed(_CHAINS) if c in traceback), "\0"))
@@ -203,16 +217,28 @@ def short_site(site: str) -> str:
     return site
 
 
-def in_one_line(traceback: str) -> str:
-    """Returns " (FILE:LINE): " and the first line of the message; the place is the innermost line of the program."""
+def site_in(traceback: str) -> str:
+    """Returns the innermost line of the program in the last exception of a traceback, as "file:line"; "" if none."""
     parsed = _parse(_BETWEEN.split(traceback)[-1])
-    place = ""
     for frame in reversed(parsed[0] if parsed is not None else ()):
         found = _FRAME.match(frame)
-        if found and not found[1].startswith((_PACKAGE, _LIBRARY, "<frozen ")) and _PACKAGES not in found[1]:
-            place = f" ({short_site(f'{found[1]}:{found[2]}')})"
-            break
-    return f"{place}: " + message_of(traceback).partition("\n")[0]
+        if found and _is_of_program(found[1]):
+            return short_site(f"{found[1]}:{found[2]}")
+    return ""
+
+
+def site_of(trace: TracebackType | None) -> str:
+    """Returns the innermost line of the program in the frames of an exception, as `site_in` does for text."""
+    site = ""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        site = short_site(f"{file}:{trace.tb_lineno}") if _is_of_program(file) else site
+        trace = trace.tb_next
+    return site
+
+
+def _is_of_program(file: str) -> bool:
+    return not file.startswith((_PACKAGE, _LIBRARY, "<frozen ")) and _PACKAGES not in file
 
 
 def cause_in(traceback: str) -> str:
@@ -223,12 +249,6 @@ def cause_in(traceback: str) -> str:
 def reason_in(traceback: str) -> str:
     """Returns the first line of `cause_in` without its type, as a rank tells it when it closes."""
     return cause_in(traceback).partition("\n")[0].partition(": ")[2]
-
-
-def subject_in(traceback: str) -> str:
-    """Returns the subject of a message of Hocket, the ranks that tell it and their call; "" of other messages."""
-    found = _SUBJECT.match(message_of(traceback))
-    return found[2] if found else ""
 
 
 def without_own_frames(trace: TracebackType | None) -> TracebackType | None:

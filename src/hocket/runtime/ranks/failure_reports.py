@@ -6,10 +6,13 @@ rank to which nobody listens tells nothing.
 
 import contextlib
 import os
+import re
 import socket
 import struct
+from collections import Counter
 
-from hocket.errors import PeerAborted, PeerDied, RendezvousError
+from hocket.errors import CollectiveMismatch, CollectiveTimeout, PeerAborted, PeerDied, RendezvousError
+from hocket.runtime.launch.tracebacks import site_of
 from hocket.runtime.ranks.environment import here
 from hocket.runtime.variables import ADDRESS, RANK
 
@@ -18,6 +21,9 @@ _FAILS, _FOLLOWS, _HEARD = "fails", "follows", "heard"
 _PATIENCE_SECONDS = 1.0  # for `hocket run` to read, if many ranks tell at once
 _MAX_BYTES = 64
 _CREDENTIALS = struct.Struct("3i")  # process, user and group
+
+_SENTENCE_END = re.compile(r"(?<=[.?!])\s+(?=[A-Z])|\n")
+_LATE = re.compile(r"\brank (\d+)(?:, [^:]*)?(?:: not| was not) done within")
 
 _told: set[tuple[int, str]] = set()  # by process: a forked child tells for itself
 
@@ -40,10 +46,37 @@ def tell_heard() -> None:
 
 def tell_uncaught(error: BaseException) -> None:
     """Tells of the exception with which the process ends. This counts more than `tell_heard`, whichever is first."""
-    _tell(_FOLLOWS if follows_from_another(error) else _FAILS)
+    _tell(_FOLLOWS if follows_from_another(error) else _FAILS, _suspect(error))
 
 
-def _tell(what: str) -> None:
+def reason_of(error: BaseException) -> str:
+    """Returns why a rank gives up, as the other ranks are told: the first sentence, or where the program ended it."""
+    if isinstance(error, SystemExit):
+        site = site_of(error.__traceback__)
+        return f"sys.exit({'' if error.code is None else repr(error.code)})" + (f" at {site}" if site else "")
+    return _SENTENCE_END.split(f"{type(error).__name__}: {error}", maxsplit=1)[0]
+
+
+def _suspect(error: BaseException | None) -> int | None:
+    """Returns the rank that an error, or one that caused it, points at: its call differs, or it was late, or ended.
+
+    If no rank has fewer others beside it, the last one is meant: for a message that is the receiver.
+    """
+    while error is not None:
+        if isinstance(error, CollectiveMismatch) and error.values:
+            values = {rank: repr(value) for rank, value in error.values.items()}
+            shared = Counter(values.values())
+            return min(reversed(values), key=lambda rank: shared[values[rank]])
+        if isinstance(error, CollectiveTimeout):
+            late = _LATE.search(str(error))
+            return int(late[1]) if late else None
+        if isinstance(error, PeerDied | PeerAborted):
+            return error.rank
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _tell(what: str, suspect: int | None = None) -> None:
     rank, address = os.environ.get(RANK), os.environ.get(ADDRESS)
     environment = here.scope.environment
     is_thread = environment is not None and environment.source == "threads"  # of a run_ranks inside the process
@@ -52,14 +85,19 @@ def _tell(what: str) -> None:
     _told.add((os.getpid(), what))
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
         connection.settimeout(_PATIENCE_SECONDS)
-        connection.sendto(f"{what} {rank}".encode(), f"\0{address}{_SUFFIX}")
+        connection.sendto(f"{what} {rank} {'' if suspect is None else suspect}".encode(), f"\0{address}{_SUFFIX}")
 
 
 class FailureReports:
-    """What the ranks of a job have told. `by_themselves` are the ranks that fail by themselves, in order of arrival."""
+    """What the ranks of a job have told.
+
+    `by_themselves` are the ranks that fail by themselves, in order of arrival; `suspects` are those that errors point
+    at, because their calls differ, or because they came late or ended early.
+    """
 
     def __init__(self, address: str) -> None:
         self.by_themselves: list[int] = []
+        self.suspects: set[int] = set()
         self._following: set[int] = set()
         self._heard: set[int] = set()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -77,9 +115,10 @@ class FailureReports:
             while True:
                 data, ancillary, *_ = self._socket.recvmsg(_MAX_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
                 users = [_CREDENTIALS.unpack(content)[1] for _, _, content in ancillary]
-                what, _, rank = data.decode(errors="replace").partition(" ")
+                what, rank, suspect, *_ = [*data.decode(errors="replace").split(" "), "", ""]
                 if users == [os.geteuid()] and rank.isdecimal() and int(rank) < num_ranks:
                     self._take(what, int(rank), ending)
+                    self.suspects |= {int(suspect)} if suspect.isdecimal() else set()
 
     def _take(self, what: str, rank: int, ending: bool) -> None:
         if what == _FAILS and not ending and rank not in self.by_themselves:

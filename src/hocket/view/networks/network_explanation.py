@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hocket.view.words import name_bytes, name_layout, name_range, name_seconds
+from hocket.view.words import name_amount, name_bytes, name_count, name_layout, name_range, name_seconds
 
 if TYPE_CHECKING:
     from hocket.view.terminal import Terminal
@@ -17,19 +17,33 @@ _WORTH_SAYING = 0.05  # share of the winner's time; smaller differences are not 
 _MOST_LISTED = 8  # messages of a step, and kinds of steps
 
 
+def reasons(found: dict[str, Any]) -> list[str]:
+    """Returns how each algorithm that was asked about compares with the fastest one, and why that one wins."""
+    best, *others = found["candidates"]
+    asked = [row for row in others[1:] if row["algorithm"] in found["asked"] and best["seconds"]]
+    return [*(_beside(best, row, "") for row in asked), why(found["candidates"])]
+
+
 def why(rows: Sequence[dict[str, Any]]) -> str:
     """Returns why the first row is faster than the second, from the parts of their times."""
     best = rows[0]
-    text = f"{best['algorithm']} takes {name_seconds(best['seconds'])}"
     if not best["seconds"]:
         return f"{best['algorithm']} has nothing to send."
-    if best["ratio"] is not None:
-        text += f", {best['ratio']:.2f} times the lower bound"
     if len(rows) == 1:
-        return f"{text}; no other algorithm does this collective."
-    other = rows[1]
-    ratio = other["seconds"] / best["seconds"]
-    text += f"; the next best, {other['algorithm']}, takes {name_seconds(other['seconds'])}, {ratio:.2f} times as long."
+        return f"{_takes(best)}; no other algorithm does this collective."
+    return _beside(best, rows[1], "the next best, ")
+
+
+def _takes(best: dict[str, Any]) -> str:
+    text = f"{best['algorithm']} takes {name_seconds(best['seconds'])}"
+    return text if best["ratio"] is None else f"{text}, {best['ratio']:.2f} times the lower bound"
+
+
+def _beside(best: dict[str, Any], other: dict[str, Any], called: str) -> str:
+    """Returns the times of the fastest row and another one, which is `called` for example the next best, and why."""
+    took, ratio = name_seconds(other["seconds"]), other["seconds"] / best["seconds"]
+    after = "," if called else ""
+    text = f"{_takes(best)}; {called}{other['algorithm']}{after} takes {took}, {ratio:.2f} times as long."
     differences = []
     for part in _PARTS:
         more = other[part] - best[part]
@@ -44,23 +58,26 @@ def print_network_explanation(console: "Terminal", found: dict[str, Any]) -> Non
     """Prints the candidates with their costs, why the first one wins, its messages, and the fastest per size."""
     from rich.markup import escape
 
-    from hocket.view.networks.simulation_text import compared, print_changes, sentences
+    from hocket.view.networks.simulation_text import compared, print_changes, print_layouts, sentences
 
     rows = found["candidates"]
     size = "" if found["collective"] == "barrier" else f", {name_bytes(found['num_bytes'])}"
-    where = f"{found['collective']}{size} on {escape(found['topology'])}, {found['num_ranks']} ranks"
+    where = f"{found['collective']}{size} on {escape(found['topology'])}, {name_count(found['num_ranks'], 'rank')}"
     layout = name_layout(rows[0]["groups"], rows[0]["dims"])
     console.print(f"{where}: [bold]{escape(found['algorithm'])}[/]{layout and f' in {layout}'} is the fastest.")
     print_changes(console, rows[0]["changes"])
     console.print()
     console.print_table(compared(rows))
-    console.print(f"\n{why(rows)}", markup=False)
+    print_layouts(console, rows)
+    console.print()
+    for paragraph in reasons(found):
+        console.print(paragraph, markup=False)
     console.print("Contention is the cost of sharing links; a negative value is time saved by overlap.", style="dim")
     for line in sentences(rows[0]):
         console.print(line, markup=False)
     if found["fastest"]:
         parts = (f"{one['algorithm']} {name_range(one['min_bytes'], one['max_bytes'])}" for one in found["fastest"])
-        console.print(f"Fastest by size: {'; '.join(parts)}.", markup=False)
+        console.print(f"Fastest by size: {'; '.join(parts)}. Times within 1% count as equal.", markup=False)
     console.print(f"\nMessages of {found['algorithm']}, source>target:", markup=False)
     for step in found["steps"][:_MOST_LISTED]:
         console.print(f"  {_step(step)}", markup=False)
@@ -76,5 +93,5 @@ def _step(step: dict[str, Any]) -> str:
     texts = []
     for size, pairs in sorted(by_size.items()):
         more = f" and {len(pairs) - _MOST_LISTED} more" if len(pairs) > _MOST_LISTED else ""
-        texts.append(f"{name_bytes(round(size))}: {' '.join(pairs[:_MOST_LISTED])}{more}")
+        texts.append(f"{name_amount(size)}: {' '.join(pairs[:_MOST_LISTED])}{more}")
     return f"{number}: " + "; ".join(texts)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.view.svg import add, document, number, pair, written
-from hocket.view.words import name_bandwidth, name_seconds
+from hocket.view.words import name_bandwidth, name_count, name_seconds
 
 if TYPE_CHECKING:
     from hocket.network import SimulationResult, Topology
@@ -47,7 +47,7 @@ def draw_network(topology: "Topology", result: "SimulationResult | None" = None,
     rows = [] if named or not has_levels else _rows(topology, points)
     width, height = points.max(axis=0, initial=0.0) + _MARGIN
     cables = _cables(topology)
-    about = f"{topology.num_ranks} ranks, {topology.num_nodes} nodes, {topology.num_links} links"
+    about = _counts(topology)
     if result is None and topology.num_links == 2 * len(cables):
         about += ", one in each direction of a line"
     if not named:
@@ -70,12 +70,17 @@ def draw_network(topology: "Topology", result: "SimulationResult | None" = None,
     return written(root)
 
 
+def _counts(topology: "Topology") -> str:
+    counts = ((topology.num_ranks, "rank"), (topology.num_nodes, "node"), (topology.num_links, "link"))
+    return ", ".join(name_count(number, noun) for number, noun in counts)
+
+
 def _too_many(topology: "Topology", name: str) -> str:
     """Returns a picture of one sentence, for a network whose marks would cover each other."""
     root = document(720, 84, font_family="sans-serif", font_size=11)
     add(root, "rect", width="100%", height="100%", fill="white")
     add(root, "text", name, x=16.0, y=24.0, font_size=14, font_weight="bold", fill=_INK)
-    about = f"{topology.num_ranks} ranks, {topology.num_nodes} nodes, {topology.num_links} links: too many to draw."
+    about = f"{_counts(topology)}: too many to draw."
     add(root, "text", about, x=16.0, y=44.0, fill=_INK)
     instead = "Draw fewer hosts or ranks of this kind; `hocket show topology` without --svg counts nodes and links."
     add(root, "text", instead, x=16.0, y=62.0, fill=_INK)

@@ -7,7 +7,7 @@ import numpy as np
 
 from hocket.view import saving
 from hocket.view.networks.network_picture import draw_network
-from hocket.view.words import name_bytes
+from hocket.view.words import name_bytes, name_case, name_count
 
 if TYPE_CHECKING:
     from hocket.network import SimulationResult
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _COLUMNS = (("time", "seconds"), ("busbw", "busbw"))
 _MOST_DRAWN = 4096  # links in a picture that come with a sweep
 _MOST_BESIDE = 3  # panels in a row
+_COLOURS = 10  # of matplotlib's cycle; lines beyond them differ by dashes and marks
+_DASHES, _MARKS = ("-", "-.", ":"), (".", "x", "+")
 
 
 def require_matplotlib() -> Any:
@@ -51,8 +53,8 @@ def draw_all(
     last = largest.index(max(largest))
     result = result_of(last)
     if np.count_nonzero(result.link_bytes) <= _MOST_DRAWN:
-        file, title = f"{stem}-heat.svg", f"{rows[last]['collective']} {rows[last]['algorithm']}"
-        saving.write(file, draw_network(result.topology, result, title))
+        file, case = f"{stem}-heat.svg", rows[last]
+        saving.write(file, draw_network(result.topology, result, name_case(case)))
         drawn.append(file)
     else:
         needs.append(f"{stem}-heat.svg needs fewer ranks: more than {_MOST_DRAWN} links are busy")
@@ -69,7 +71,9 @@ def over(file: str, rows: Sequence[dict[str, Any]], abscissa: str, ordinate: str
 
     def panel_of(row: dict[str, Any]) -> str:
         where = (
-            f"on {row['topology']}, {row['num_ranks']} ranks" if over_bytes else f"of {name_bytes(row['num_bytes'])}"
+            f"on {row['topology']}, {name_count(row['num_ranks'], 'rank')}"
+            if over_bytes
+            else f"of {name_bytes(row['num_bytes'])}"
         )
         return f"{row['collective']} {where}"
 
@@ -90,7 +94,9 @@ def over(file: str, rows: Sequence[dict[str, Any]], abscissa: str, ordinate: str
         for number, name in enumerate(names):
             points = sorted((row[abscissa], row[ordinate] * scale) for row in here if row["algorithm"] == name)
             if points:
-                axes.plot(*zip(*points, strict=True), marker=".", color=f"C{number % 10}", label=name, lw=1.3)
+                again, colour = divmod(number, _COLOURS)
+                marks = {"ls": _DASHES[again % len(_DASHES)], "marker": _MARKS[again % len(_MARKS)]}
+                axes.plot(*zip(*points, strict=True), color=f"C{colour}", label=name, lw=1.3, **marks)
         if ordinate == "seconds":
             bound = sorted({(row[abscissa], row["bound_seconds"] * scale) for row in here})
             axes.plot(*zip(*bound, strict=True), color="black", ls="--", lw=1, label="lower bound")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hocket.view.words import name_bandwidth, name_bytes, name_layout, name_seconds
+from hocket.view.words import name_amount, name_bandwidth, name_bytes, name_count, name_layout, name_seconds
 
 if TYPE_CHECKING:
     from hocket.network import SimulationResult
@@ -25,7 +25,7 @@ def print_result(
     layout = name_layout(row["groups"], row["dims"])
     console.print(
         f"[bold]{row['collective']} {escape(row['algorithm'])}[/]{layout and f' in {layout}'}{size} "
-        f"on {escape(row['topology'])}, {row['num_ranks']} ranks: "
+        f"on {escape(row['topology'])}, {name_count(row['num_ranks'], 'rank')}: "
         f"[bold]{name_seconds(row['seconds'])}[/]"
     )
     print_changes(console, row["changes"])
@@ -37,6 +37,48 @@ def print_result(
     if others:
         console.print()
         console.print_table(compared([row, *others]))
+        print_layouts(console, [row, *others])
+
+
+def print_layouts(console: "Terminal", rows: Sequence[dict[str, Any]]) -> None:
+    """Prints which of the compared algorithms work with groups or on a grid, if any of them does."""
+    found = [
+        (row["algorithm"], name_layout(row["groups"], row["dims"]))
+        for row in sorted(rows, key=lambda row: row["seconds"])
+    ]
+    told = "; ".join(f"{name} in {layout}" for name, layout in found if layout)
+    if told:
+        console.print(f"{told}; other algorithms take no groups and no grid", style="dim", markup=False)
+
+
+def print_sweep(console: "Terminal", rows: Sequence[dict[str, Any]]) -> None:
+    """Prints a table with a line for each case of a sweep; what is the same for all stands in the line above."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    said = {
+        "topology": [row["topology"] for row in rows],
+        "changed": ["; ".join(row["changes"]) for row in rows],
+        "ranks": [name_count(row["num_ranks"], "rank") for row in rows],
+        "layout": [name_layout(row["groups"], row["dims"]) for row in rows],
+        "size": ["" if row["collective"] == "barrier" else name_bytes(row["num_bytes"]) for row in rows],
+        "algorithm": [row["algorithm"] for row in rows],
+    }
+    different = {name: texts for name, texts in said.items() if len(set(texts)) > 1}
+    same = [texts[0] for name, texts in said.items() if name not in different and name != "changed" and texts[0]]
+    console.print(", ".join([rows[0]["collective"], *same]), style="bold", markup=False)
+    if "changed" not in different:
+        print_changes(console, rows[0]["changes"])
+    table = Table(*different, box=None)
+    for name in ("time", "x bound", "busbw"):
+        table.add_column(name, justify="right")
+    for number, row in enumerate(rows):
+        ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        cells = (escape(texts[number]) for texts in different.values())
+        table.add_row(*cells, name_seconds(row["seconds"]), ratio, name_bandwidth(row["busbw"]))
+    console.print_table(table)
+    if _has_overhead(rows[0]):
+        console.print("The lower bound leaves out the overhead.", style="dim")
 
 
 def print_changes(console: "Terminal", changes: Sequence[str]) -> None:
@@ -45,21 +87,26 @@ def print_changes(console: "Terminal", changes: Sequence[str]) -> None:
         console.print(f"changed: {'; '.join(changes)}", markup=False)
 
 
+def _has_overhead(row: dict[str, Any]) -> bool:
+    return any(one.startswith("overhead ") for one in row["changes"])
+
+
 def sentences(row: dict[str, Any]) -> list[str]:
     """Returns lines on the bandwidth, the lower bound, the parts of the time, and the bottleneck links."""
     lines = []
     if row["algbw"] is not None:
         lines.append(f"algbw {name_bandwidth(row['algbw'])}, busbw {name_bandwidth(row['busbw'])}")
     if row["bound_seconds"]:
+        alone = ", without the overhead" if _has_overhead(row) else ""
         lines.append(
-            f"lower bound of any algorithm on this network: {name_seconds(row['bound_seconds'])}; "
+            f"lower bound of any algorithm on this network{alone}: {name_seconds(row['bound_seconds'])}; "
             f"this time is {row['ratio']:.2f} times the bound"
         )
     parts = [f"{name_seconds(abs(row[name]))} {name}" for name in ("latency", "bandwidth", "reduction") if row[name]]
     rest = row["contention"]
     if abs(rest) > 1e-3 * row["seconds"]:
         parts.append(f"{name_seconds(abs(rest))} {'contention' if rest > 0 else 'saved by overlap'}")
-    lines.append(": ".join(part for part in (f"{row['num_steps']} steps", ", ".join(parts)) if part))
+    lines.append(": ".join(part for part in (name_count(row["num_steps"], "step"), ", ".join(parts)) if part))
     names, count = row["binding_links"], row["num_binding_links"]
     if names:
         more = f" and {count - len(names)} more" if count > len(names) else ""
@@ -90,7 +137,7 @@ def _links(result: "SimulationResult") -> Any:
             escape(name),
             str(network.link_class[link]),
             name_bandwidth(float(network.bytes_per_second[link])),
-            name_bytes(round(float(result.link_bytes[link]))),
+            name_amount(float(result.link_bytes[link])),
             name_seconds(float(busy[link])),
             f"{busy[link] / result.seconds:.0%}",
         )
@@ -98,7 +145,7 @@ def _links(result: "SimulationResult") -> Any:
         meant = network.link_class == kind
         used = int(np.count_nonzero(result.link_bytes[meant]))
         mean = float(busy[meant].mean())
-        carried = name_bytes(round(float(result.link_bytes[meant].sum())))
+        carried = name_amount(float(result.link_bytes[meant].sum()))
         table.add_row(
             f"all {int(meant.sum())}, {used} used",
             kind,

@@ -10,6 +10,7 @@ import numpy as np
 from hocket.network import LEGEND, Topology, affinity
 from hocket.view.networks.simulation_text import print_changes
 from hocket.view.terminal import Terminal, num_fitting
+from hocket.view.words import name_bandwidth, name_count, name_seconds
 
 _MAX_DEVICES = 256  # most devices in the matrix
 _BESIDE = {"sockets": "socket", "cards": "leaves by"}  # columns of devices beside the matrix
@@ -47,28 +48,27 @@ def print_topology(console: Terminal, facts: dict[str, Any]) -> None:
     from rich.table import Table
 
     nodes = ", ".join(f"{number} {kind}" for kind, number in facts["nodes"].items())
-    console.print(f"[bold]{escape(facts['topology'])}[/]: {facts['ranks']} ranks; nodes: {escape(nodes)}")
+    console.print(f"[bold]{escape(facts['topology'])}[/]: {name_count(facts['ranks'], 'rank')}; nodes: {escape(nodes)}")
     print_changes(console, facts["changes"])
-    table = Table("links", "number", "GB/s each way", "latency (us)", box=None, padding=(0, 2, 0, 0))
+    table = Table("links", "number", "each way", "latency", box=None, padding=(0, 2, 0, 0))
     for link in facts["links"]:
         table.add_row(
             link["class"],
             str(link["number"]),
-            f"{link['bytes_per_second'] / 1e9:g}",
-            f"{link['seconds'] * 1e6:g}",
+            name_bandwidth(link["bytes_per_second"]),
+            name_seconds(link["seconds"]),
         )
     console.print_table(table)
     if "devices" not in facts:
         console.print(f"The matrix is not shown: there are more than {_MAX_DEVICES} devices.")
         return
     rows = _matrix(facts, range(len(facts["devices"])))
-    first_host = [to for to, way in enumerate(facts["ways"][0]) if not way.startswith("NET")]
     width = console.width if console.is_terminal else None
-    if len(_blocks(rows, width)) > 1 and 1 < len(first_host) < len(facts["devices"]):
-        rows = _matrix(facts, first_host)
-        console.print(
-            f"\nThe terminal is narrow, so these are the {len(first_host)} devices of one host; --json has all."
-        )
+    if len(_blocks(rows, width)) > 1:
+        chosen, said = _fewer(facts, rows, width)
+        rows = _matrix(facts, chosen)
+        if said:
+            console.print(f"\nThe terminal is narrow, so these are the {said}; --json has all.")
     for block in _blocks(rows, width):
         console.print()
         for line in block:
@@ -80,6 +80,19 @@ def print_topology(console: Terminal, facts: dict[str, Any]) -> None:
             console.print(f"{entry.ljust(4)} {meaning}", markup=False)
     if facts["staged"]:
         console.print("What crosses PCIe goes through the memory of its host on the way.")
+
+
+def _fewer(facts: dict[str, Any], rows: Sequence[Sequence[str]], width: int | None) -> tuple[Sequence[int], str]:
+    """Returns the devices of the first host, or, of hosts with one device, those that fit; and in words which."""
+    everything = len(facts["devices"])
+    host = [to for to, way in enumerate(facts["ways"][0]) if not way.startswith("NET")]
+    if len(host) == everything:
+        return host, ""
+    if len(host) > 1:
+        return host, f"{len(host)} devices of one host"
+    widest = max(len(cell) for row in rows for cell in row[: everything + 1])
+    fitting = num_fitting([widest] * (everything + 1), 1, width) - 1
+    return range(fitting), f"first {fitting} of {everything} devices"
 
 
 def _blocks(rows: Sequence[Sequence[str]], width: int | None) -> list[list[str]]:

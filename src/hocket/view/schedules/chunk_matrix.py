@@ -59,7 +59,8 @@ class ChunkMatrix:
         self._console, self._width, self._schedule = console, width, schedule
         self._contents = ChunkContents(schedule)
         self._signs = _ASCII if console.options.ascii_only else _UNICODE
-        self._coloured = console.color_system is not None and not console.no_color
+        # Among 16 colours, a chunk's full and its pale colour may be the same.
+        self._coloured = console.color_system in ("256", "truecolor") and not console.no_color
         self._colours = chunk_colours(self._contents.num_hues)
         self._states = list(islice(self._contents.states(), _MAX_STEPS + 1))
         self._texts = [_by_rank(state, schedule.num_ranks) for state in self._states]

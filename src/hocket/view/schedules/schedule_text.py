@@ -5,7 +5,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from hocket.view.schedules.transfer_texts import legend, received
-from hocket.view.words import name_count
+from hocket.view.words import name_count, name_layout
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,9 +21,9 @@ def headline(schedule: "Schedule", facts: dict[str, Any]) -> str:
     if schedule.kind.rooted:
         parts.append(f"root {schedule.root}")
     if facts["groups"]:
-        parts.append(f"in groups of {'+'.join(map(str, facts['groups']))}")
+        parts.append(f"in {name_layout(facts['groups'], None)}")
     if facts["dims"]:
-        parts.append(f"on a grid of {'x'.join(map(str, facts['dims']))}")
+        parts.append(f"on {name_layout(None, facts['dims'])}")
     return ", ".join(parts)
 
 

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import numpy as np
+
 from hocket.schedule import Buffer, Schedule, Step
 
 BUFFER_LETTERS = "cios"
 """The letters for chunks of data, input, output and scratch memory."""
 
-_LEGEND = "c3 += r0: the rank folds rank 0's chunk 3 into its own; = r0: copies it; = r0 + r1: folds both, rounded once"
-_LEGEND_BUFFERS = "; i2, o2, s2: chunk 2 of input, output, scratch memory"
+_MOST_EXPLAINED = 3  # the chunk in the legend, if there are so many
 
 
 def received(step: Step) -> list[tuple[int, str]]:
@@ -34,9 +35,23 @@ def received(step: Step) -> list[tuple[int, str]]:
 
 def legend(schedule: Schedule) -> str:
     """Returns the meaning of the texts of this schedule."""
-    buffers = (buffer for repeat in schedule.repeats for buffer in (repeat.step.src_buffer, repeat.step.dst_buffer))
-    only_data = all(bool((buffer == Buffer.DATA).all()) for buffer in buffers)
-    return _LEGEND + ("" if only_data else _LEGEND_BUFFERS)
+    last = {Buffer.DATA: 0} if schedule.uses_data else {Buffer.OUTPUT: 0}
+    for repeat in schedule.repeats:
+        step = repeat.step
+        for buffers, chunks in ((step.src_buffer, step.src_chunk), (step.dst_buffer, step.dst_chunk)):
+            for buffer in map(Buffer, np.unique(buffers).tolist()):
+                last[buffer] = max(last.get(buffer, 0), int(chunks[buffers == buffer].max()))
+    (buffer, chunk), *_ = last.items()
+    chunk = min(chunk, _MOST_EXPLAINED)
+    text = (
+        f"{BUFFER_LETTERS[buffer]}{chunk} += r0: the rank folds rank 0's chunk {chunk} into its own; = r0: copies it; "
+        "= r0 + r1: folds both, rounded once"
+    )
+    others = sorted(set(last) - {Buffer.DATA})
+    if others:
+        names = ", ".join(f"{BUFFER_LETTERS[one]}0" for one in others)
+        text += f"; {names}: chunk 0 of {', '.join(one.name.lower() for one in others)} memory"
+    return text
 
 
 def _describe(step: Step, rows: list[int]) -> tuple[int, str, int, str]:

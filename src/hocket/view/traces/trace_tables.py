@@ -5,6 +5,7 @@ from rich.table import Table
 
 from hocket.view.terminal import Terminal
 from hocket.view.traces.trace_summary import Summary
+from hocket.view.words import name_count, name_seconds
 
 _MOST_NAMES = 40
 
@@ -13,8 +14,8 @@ def print_summary(summary: Summary) -> None:
     """Prints the result of summarise()."""
     terminal = Terminal()
     num_ranks = len(summary["ranks"])
-    of_ranks = f"{num_ranks} rank{'s' if num_ranks != 1 else ''}, " if num_ranks else ""
-    terminal.print(f"{of_ranks}{_time(summary['seconds'])}")
+    of_ranks = f"{name_count(num_ranks, 'rank')}, " if num_ranks else ""
+    terminal.print(f"{of_ranks}{name_seconds(summary['seconds'])}")
     if summary["missing"]:
         terminal.print(f"No trace of rank {', '.join(map(str, summary['missing']))}: it did not stop its trace.")
     if summary["ended_early"]:
@@ -25,12 +26,12 @@ def print_summary(summary: Summary) -> None:
     for heading in ("wall", "self", "average", "occurrences"):
         names.add_column(heading, justify="right")
     for row in summary["names"][:_MOST_NAMES]:
-        times = (_time(row[key]) for key in ("wall_seconds", "self_seconds", "average_seconds"))
+        times = (name_seconds(row[key]) for key in ("wall_seconds", "self_seconds", "average_seconds"))
         names.add_row(escape(row["name"]), escape(row["category"]), *times, str(row["occurrences"]))
     terminal.print_table(names)
     left = summary["names"][_MOST_NAMES:]
     if left:
-        terminal.print(f"and {len(left)} more names, {_time(sum(row['wall_seconds'] for row in left))} in total")
+        terminal.print(f"and {len(left)} more names, {name_seconds(sum(row['wall_seconds'] for row in left))} in total")
     if not num_ranks:
         return
     ranks_table = Table(title="Communication hidden behind computation", title_justify="left")
@@ -40,7 +41,7 @@ def print_summary(summary: Summary) -> None:
         keys = ("computing_seconds", "communicating_seconds", "hidden_seconds", "exposed_seconds")
         in_all, hidden = row["communicating_seconds"], row["hidden_seconds"]
         share = f"{hidden / in_all:.0%}" if in_all and hidden is not None else "-"
-        times = ("-" if row[key] is None else _time(row[key]) for key in keys)
+        times = ("-" if row[key] is None else name_seconds(row[key]) for key in keys)
         ranks_table.add_row(str(row["rank"]), *times, share)
     terminal.print_table(ranks_table)
     if any(row["computing_seconds"] is None for row in summary["ranks"]):
@@ -53,17 +54,8 @@ def print_summary(summary: Summary) -> None:
             late.add_column(heading, justify="right")
         for row in summary["stragglers"]:
             ranks = ", ".join(map(str, row["ranks"])) if len(row["ranks"]) < 9 else f"{len(row['ranks'])} ranks"
-            waits = (_time(row["mean_seconds"]), _time(row["most_seconds"]))
+            waits = (name_seconds(row["mean_seconds"]), name_seconds(row["most_seconds"]))
             late.add_row(
                 escape(row["name"]), ranks, str(row["calls"]), f"rank {row['rank']}", f"{row['times_last']}x", *waits
             )
         terminal.print_table(late)
-
-
-def _time(seconds: float) -> str:
-    """Returns a time with a fixed number of decimals and its unit."""
-    if seconds >= 1:
-        return f"{seconds:.3f} s"
-    if seconds >= 1e-3:
-        return f"{seconds * 1e3:.3f} ms"
-    return f"{seconds * 1e6:.2f} us"

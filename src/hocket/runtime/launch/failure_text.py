@@ -1,0 +1,133 @@
+"""What `hocket run` says of the ranks that failed: each error once, the cause last, and one line for all it stopped."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hocket.runtime.launch.tracebacks import (
+    cause_in,
+    compact,
+    debugging,
+    joined,
+    message_of,
+    place_in,
+    reason_in,
+    reports_another,
+    shortened,
+    site_in,
+)
+from hocket.runtime.ranks.rank_names import name_ranks
+
+_ADVICE = " This communicator can only be closed"
+
+
+@dataclass(frozen=True)
+class FailedRanks:
+    """The failures of a run of `num_ranks` ranks.
+
+    tracebacks: those with which ranks ended; closing: the lines that ranks wrote as they closed; causes: the ranks that
+    failed first, the one that ended first in front; following: whether even these tell that another rank failed;
+    suspects: the ranks whose calls differ from those of most, came late or ended early, as the ranks tell; ways: how
+    each of the causes ended; returned: the ranks that returned 0; label: whether the lines of a traceback name ranks.
+    """
+
+    num_ranks: int
+    tracebacks: Mapping[int, str]
+    closing: Mapping[int, str]
+    causes: Sequence[int]
+    following: bool
+    suspects: Collection[int]
+    ways: Mapping[int, str]
+    returned: Collection[int]
+    label: bool
+
+    def text(self) -> str:
+        """Returns what to say, line by line: nothing depends on the order in which ranks with one error ended."""
+        told = {reason_in(text) for text in self.tracebacks.values()} | {""}
+        said = [
+            line for _, line in joined({r: line for r, line in self.closing.items() if reason_in(line) not in told})
+        ]
+        stopped = self._stopped()
+        own = {rank: shortened(text) for rank, text in sorted(self.tracebacks.items()) if rank not in stopped}
+        found = joined(own)
+        texts = {rank: text for ranks, text in found for rank in ranks}
+        cause, alike = self._chosen(texts)
+        main = texts.get(cause, "")
+        shown = place_in(main)
+        for ranks, text in found:
+            if not main or cause_in(text) != cause_in(main):
+                same = bool(main) and place_in(text) == shown
+                said.append(
+                    f"{name_ranks(ranks)}, at the same place: {message_of(text)}"
+                    if same
+                    else f"{name_ranks(ranks)}:\n{self._labelled(text, ranks)}"
+                )
+        if stopped:
+            whose = name_ranks(alike if len(alike) > 1 else self.causes)
+            said.append(f"hocket run: the failure of {whose} stopped {_with_sites(stopped)}")
+        if self.causes:
+            said.append(self._how(cause, alike, main, {rank: texts[rank] for rank in alike}, stopped))
+            if main:
+                said.append(self._labelled(main, next(ranks for ranks, _ in found if cause in ranks)))
+        return "".join(f"{text}\n" for text in said)
+
+    def _stopped(self) -> dict[int, str]:
+        """Returns the tracebacks that only report the failure of another rank, if that of the cause says more."""
+        if not self.causes or debugging() or reports_another(self.tracebacks.get(self.causes[0], "")):
+            return {}
+        return {rank: text for rank, text in sorted(self.tracebacks.items()) if reports_another(text)}
+
+    def _chosen(self, texts: Mapping[int, str]) -> tuple[int, list[int]]:
+        """Returns the rank whose traceback is told, and all ranks with the same error.
+
+        If its error is that of others, or has their place, it is a suspect, or else the one with the lowest number.
+        """
+        cause = self.causes[0] if self.causes else -1
+        if cause not in texts:
+            return cause, []
+        alike = sorted(rank for rank, text in texts.items() if cause_in(text) == cause_in(texts[cause]))
+        if len(alike) == 1:
+            beside = [rank for rank in self.causes if rank in texts and place_in(texts[rank]) == place_in(texts[cause])]
+            return min(beside), [min(beside)]
+        return min([rank for rank in alike if rank in self.suspects] or alike), alike
+
+    def _how(
+        self, cause: int, alike: Sequence[int], main: str, texts: Mapping[int, str], stopped: Mapping[int, str]
+    ) -> str:
+        """Returns how the cause ended, and where else its error came, or else why."""
+        if len(alike) > 1:
+            said = f"hocket run: {name_ranks(alike)} of {self.num_ranks} failed, {self.ways[self.causes[0]]}"
+            if len({site_in(text) for text in texts.values()}) > 1:
+                said += f"; the same error: {_with_sites(texts)}"
+        else:
+            known = "failed first" if len(self.causes) == 1 else "failed, and none tells which was first"
+            if self.following:
+                known = "failed because of another rank"
+            if len(self.causes) > 1:
+                known += f"; rank {self.causes[0]} ended first"
+            said = f"hocket run: {name_ranks(self.causes)} of {self.num_ranks} {known}, {self.ways[self.causes[0]]}"
+        early = sorted(rank for rank in self.suspects if rank in self.returned)
+        if self.following and early and "PeerAborted: " not in main:  # that says more
+            said += f"; {name_ranks(early)} ended before, with exit code 0"
+        if main:
+            return f"{said}:"
+        reasons = {
+            reason_in(text).removesuffix(_ADVICE).removesuffix(".")
+            for text in stopped.values()
+            if "PeerAborted: " in text
+        }
+        return f"{said}: {min(reasons).removeprefix(f'rank {cause} gave up: ')}" if reasons else said
+
+    def _labelled(self, text: str, ranks: Iterable[int]) -> str:
+        text = text if debugging() else compact(text)
+        if not self.label:
+            return text
+        label = name_ranks(ranks).partition(" ")[2]
+        return "\n".join(f"[{label}] {line}" for line in text.split("\n"))
+
+
+def _with_sites(tracebacks: Mapping[int, str]) -> str:
+    """Returns the ranks by the line of the program in which they were: "rank 1 (a.py:7), ranks 0, 2 (a.py:9)"."""
+    by_site: dict[str, list[int]] = {}
+    for rank, text in tracebacks.items():
+        by_site.setdefault(site_in(text), []).append(rank)
+    return ", ".join(name_ranks(ranks) + (f" ({site})" if site else "") for site, ranks in by_site.items())
