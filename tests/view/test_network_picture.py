@@ -79,6 +79,7 @@ def test_no_line_crosses_a_name(network: str) -> None:
 def test_no_name_covers_another(network: str) -> None:
     boxes = [one for one in drawn(network).iter(f"{SVG}rect") if one.get("fill-opacity")]
     places = [tuple(float(box.get(name, "")) for name in ("x", "y", "width", "height")) for box in boxes]
+    assert len(places) == load(network).num_nodes
     for number, (x, y, width, height) in enumerate(places):
         for at, above, wide, _ in places[:number]:
             assert at + wide < x or x + width < at or abs(above - y) >= height - 0.1, (x, y)
