@@ -117,7 +117,7 @@ def test_many_nodes_have_no_names_but_rows_say_what_is_in_them() -> None:
 def test_a_network_that_is_too_large_to_draw_is_a_sentence() -> None:
     picture = drawn("dgx-h100:64")
     assert texts(picture)[1:] == [
-        "512 ranks, 1481 nodes, 4752 links: too many to draw.",
+        "512 ranks (gpu0 to gpu511), 1481 nodes, 4752 links: too many to draw.",
         "Draw fewer hosts or ranks of this kind; `hocket show topology` without --svg counts nodes and links.",
     ]
     assert not list(picture.iter(f"{SVG}path"))
