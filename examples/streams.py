@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -36,17 +37,31 @@ class Kernel:
     one, other = np.random.default_rng(0).normal(size=(2, SIDE, SIDE)).astype("float32")
 
     def __init__(self, seconds: float) -> None:
-        started, self.product = perf_counter(), np.empty_like(self.one)
-        for _ in range(20):
+        self.product, self.num_products = np.empty_like(self.one), 10
+        fastest = min(self.time_products() for _ in range(10))  # the others were disturbed
+        self.num_products = max(1, round(10 * seconds / fastest))
+
+    def time_products(self) -> float:
+        """Multiplies, and returns the seconds that it took."""
+        started = perf_counter()
+        for _ in range(self.num_products):
             np.matmul(self.one, self.other, out=self.product)
-        self.num_products = max(1, round(20 * seconds / (perf_counter() - started)))
+        return perf_counter() - started
+
+    def named(self, name: str, then: Callable[[], Any] = lambda: None) -> Callable[[], None]:
+        """Returns the operation as a function that has this name in the trace of a stream."""
+
+        def operation() -> None:
+            self.time_products()
+            then()
+
+        operation.__qualname__ = name
+        return operation
 
     def run(self, name: str, then: Callable[[], Any] = lambda: None) -> None:
-        """Runs the operation as a span of this name in the trace."""
+        """Runs the operation in this thread, as a span of this name."""
         with hocket.span(name):
-            for _ in range(self.num_products):
-                np.matmul(self.one, self.other, out=self.product)
-            then()
+            self.named(name, then)()
 
 
 # --- what an event tells -------------------------------------------------------------------------------------------
@@ -56,7 +71,7 @@ def query(comm: hocket.Communicator) -> Facts:
     """Shows that an event is not ready while its stream is busy, and a launched collective is not complete."""
     kernel, stream, x = Kernel(0.02), hocket.Stream("compute"), np.ones(NUM_FLOATS, "float32")
     begin = stream.record()
-    stream.submit(kernel.run, "OP")
+    stream.submit(kernel.named("OP"))
     end = stream.record()
     ready = end.query()
     work = comm.all_reduce(x, async_op=True)
@@ -78,12 +93,12 @@ def wait(comm: hocket.Communicator) -> Facts:
     read: list[float] = []
     for waits in (False, True):
         x = np.zeros(1)
-        first.submit(writer.run, "OP1 writes x", lambda x=x: x.fill(1.0))
+        first.submit(writer.named("OP1 writes x", partial(x.fill, 1.0)))
         written = first.record()
         if waits:
             second.wait(written)
         second.submit(lambda x=x: read.append(float(x[0])))
-        second.submit(reader.run, "OP2 reads x")
+        second.submit(reader.named("OP2 reads x"))
         first.synchronize()
         second.synchronize()
     return {"without": read[0], "with": read[1]}
@@ -115,15 +130,15 @@ def parallel(comm: hocket.Communicator) -> Facts:
 
         def side_by_side() -> None:
             with hocket.stream(stream):  # nothing here blocks
-                stream.submit(kernel.run, "OP1", op(1))
+                stream.submit(kernel.named("OP1", op(1)))
                 first = xccl1.all_reduce(arrays[0], async_op=True)  # once OP1 has written
-                stream.submit(kernel.run, "OP2", op(2))
+                stream.submit(kernel.named("OP2", op(2)))
                 second = xccl2.all_reduce(arrays[1], async_op=True)
-                stream.submit(kernel.run, "OP3", op(3))
+                stream.submit(kernel.named("OP3", op(3)))
                 first.wait()  # the stream waits, not this thread
-                stream.submit(kernel.run, "OP4", op(4))
+                stream.submit(kernel.named("OP4", op(4)))
                 second.wait()
-                stream.submit(kernel.run, "OP5", op(5))
+                stream.submit(kernel.named("OP5", op(5)))
             stream.synchronize()
 
         seconds: dict[str, float] = {}
@@ -150,10 +165,13 @@ def prefetch(comm: hocket.Communicator) -> Facts:
     kernel, copy, compute = Kernel(0.008), hocket.Stream("copy"), hocket.Stream("compute")
     means: list[float] = []
 
+    def add_mean(slot: Any) -> None:
+        means.append(float(slot.mean()))
+
     def one_after_another() -> None:
         for number in range(NUM_BATCHES):
             comm.recv(slots[0], 1)
-            kernel.run(f"batch {number}", lambda: means.append(float(slots[0].mean())))
+            kernel.run(f"batch {number}", partial(add_mean, slots[0]))
 
     def ahead() -> None:
         used = [hocket.Event(), hocket.Event()]  # not recorded yet, so no stream waits for them
@@ -164,7 +182,7 @@ def prefetch(comm: hocket.Communicator) -> Facts:
                 comm.recv(slot, 1)  # returns at once: the copy stream waits for it
                 filled = copy.record()
             compute.wait(filled)
-            compute.submit(kernel.run, f"batch {number}", lambda slot=slot: means.append(float(slot.mean())))
+            compute.submit(kernel.named(f"batch {number}", partial(add_mean, slot)))
             compute.record(free)
         compute.synchronize()
 

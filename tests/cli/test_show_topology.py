@@ -40,8 +40,8 @@ def picture_of(capsys: pytest.CaptureFixture[str], network: str) -> Element:
 
 def test_a_picture_says_what_a_line_and_its_colour_mean(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     texts = [one.text for one in picture_of(capsys, "dgx-h100:1").iter(f"{SVG}text")]
-    assert "8 ranks, 23 nodes, 58 links, one in each direction of a line" in texts
-    assert {"nvswitch: 371 GB/s, 0.150 us", "pcie: 55 GB/s, 0.150 us"} <= {*texts}
+    assert "8 ranks (gpu0 to gpu7), 23 nodes, 58 links, one in each direction of a line" in texts
+    assert {"nvswitch: 371 GB/s, latency 0.150 us", "pcie: 55 GB/s, latency 0.150 us"} <= {*texts}
     file = tmp_path / "uneven.yaml"
     link = "{between: [%s, s], class: nic, bandwidth: %d GB/s, latency: 1 us}"
     file.write_text(f"nodes: {{gpu: [a, b], switch: [s]}}\nlinks: [{link % ('a', 10)}, {link % ('b', 20)}]\n")

@@ -48,6 +48,23 @@ def test_what_is_hidden_and_what_exposed(trace: Path, capsys: pytest.CaptureFixt
     assert (one["hidden_seconds"], one["exposed_seconds"]) == (pytest.approx(5e-6), pytest.approx(90e-6))
 
 
+def test_a_hidden_share_is_an_upper_limit_because_no_trace_sees_every_wait_in_a_span(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "trace.json"
+    in_backward = [event(0, HOST, 0, 100, "backward", "compute"), collective(0, 40, 90, 1)]
+    alone = [event(1, HOST, 0, 30, "forward", "compute"), collective(1, 40, 90, 1)]
+    trace_file.write(file, "run", [*part(0, *in_backward), *part(1, *alone)])
+    assert main(["trace", "summary", str(file)]) == 0
+    printed = capsys.readouterr().out
+    shares = [line.split("│")[6].strip() for line in printed.splitlines() if re.match(r"│ +[01] │", line)]
+    assert shares == ["at most 100%", "0%"]  # where nothing is hidden, nothing is uncertain
+    assert "hidden <=" in printed and "exposed >=" in printed and "Hidden is at most this" in printed
+    assert main(["trace", "view", str(file)]) == 0
+    page = file.with_suffix(".html").read_text()
+    assert '"limit":"Hidden is at most this' in page and '"hidden <=", "exposed >="' in page
+
+
 def test_who_comes_late(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [row] = summary(trace, capsys)["stragglers"]
     assert (row["name"], row["ranks"], row["calls"], row["rank"], row["times_last"]) == ("all_reduce", [0, 1], 2, 1, 2)

@@ -48,6 +48,11 @@ def test_the_second_stream_computes_after_the_first_once_it_waits(run: tuple[str
     assert reads[1]["ts"] >= end(writes[1])
 
 
+def test_each_operation_of_a_stream_is_one_box_with_its_own_name(run: tuple[str, Path]) -> None:
+    names = [one["name"] for one in slices(run, "parallel")]
+    assert names.count("OP3") == 3 and not [name for name in names if "Kernel" in name or "operation" in name]
+
+
 def test_in_parallel_op4_and_op5_come_after_the_sums_that_they_need(run: tuple[str, Path]) -> None:
     (span,) = [one for one in slices(run, "parallel") if one["name"] == "parallel"]
     inside = [one for one in slices(run, "parallel") if span["ts"] <= one["ts"] and end(one) <= end(span)]

@@ -4,6 +4,7 @@ import re
 from itertools import pairwise
 from xml.etree.ElementTree import Element, fromstring
 
+import numpy as np
 import pytest
 
 from hocket.network import load
@@ -59,6 +60,45 @@ def test_every_text_ends_inside_the_picture(network: str) -> None:
             assert float(one.get("x", "")) + 5.6 * len(str(one.text)) <= float(picture.get("width", "")), one.text
 
 
+@pytest.mark.parametrize("network", ["ring:8", "torus:4x4", "hypercube:3", "fat-tree:8", "mesh:2x2x3"])
+def test_no_line_crosses_a_name(network: str) -> None:
+    picture = drawn(network)
+    boxes = [one for one in picture.iter(f"{SVG}rect") if one.get("fill-opacity")]
+    assert len(boxes) == load(network).num_nodes
+    for path in picture.iter(f"{SVG}path"):
+        stops = np.array(re.findall(r"-?[\d.]+", path.get("d", "")), float).reshape(-1, 2)
+        for begin, end in pairwise(stops):
+            way = begin + np.linspace(0, 1, 200)[:, None] * (end - begin)
+            for box in boxes:
+                x, y, width, height = (float(box.get(name, "")) for name in ("x", "y", "width", "height"))
+                inside = ((way > (x + 1, y + 2)) & (way < (x + width - 1, y + height - 2))).all(axis=1)
+                assert not inside.any(), (path.get("d"), x, y)
+
+
+@pytest.mark.parametrize("network", ["dgx-h100:2", "dgx-1v:1", "torus:4x4", "dragonfly:4,2,2,3"])
+def test_no_name_covers_another(network: str) -> None:
+    boxes = [one for one in drawn(network).iter(f"{SVG}rect") if one.get("fill-opacity")]
+    places = [tuple(float(box.get(name, "")) for name in ("x", "y", "width", "height")) for box in boxes]
+    assert len(places) == load(network).num_nodes
+    for number, (x, y, width, height) in enumerate(places):
+        for at, above, wide, _ in places[:number]:
+            assert at + wide < x or x + width < at or abs(above - y) >= height - 0.1, (x, y)
+
+
+@pytest.mark.parametrize("network", ["torus:3x4", "mesh:3x4"])
+def test_a_grid_counts_along_rows_from_the_upper_left_as_a_mesh_of_ranks_does(network: str) -> None:
+    middles = [(float(one.get("cx", "")), float(one.get("cy", ""))) for one in drawn(network).iter(f"{SVG}circle")]
+    assert middles == sorted(middles, key=lambda middle: (middle[1], middle[0]))
+    assert middles[0][1] == middles[3][1] < middles[4][1]
+
+
+def test_a_picture_says_which_nodes_are_ranks_and_what_the_times_of_links_are() -> None:
+    words = texts(drawn("fat-tree:8"))
+    assert "8 ranks (host0 to host7), 20 nodes, 48 links, one in each direction of a line" in words
+    assert "nic: 48.5 GB/s, latency 0.500 us" in words
+    assert "8 ranks, 8 nodes, 16 links, one in each direction of a line" in texts(drawn("ring:8"))
+
+
 def test_lines_between_neighbouring_rows_are_straight() -> None:
     ways = [one.get("d", "") for one in drawn("dgx-h100:16").iter(f"{SVG}path")]
     assert len([way for way in ways if way.count("L") > 1]) == 16, "only those between the sockets of a host are bent"
@@ -77,7 +117,7 @@ def test_many_nodes_have_no_names_but_rows_say_what_is_in_them() -> None:
 def test_a_network_that_is_too_large_to_draw_is_a_sentence() -> None:
     picture = drawn("dgx-h100:64")
     assert texts(picture)[1:] == [
-        "512 ranks, 1481 nodes, 4752 links: too many to draw.",
+        "512 ranks (gpu0 to gpu511), 1481 nodes, 4752 links: too many to draw.",
         "Draw fewer hosts or ranks of this kind; `hocket show topology` without --svg counts nodes and links.",
     ]
     assert not list(picture.iter(f"{SVG}path"))

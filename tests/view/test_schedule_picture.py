@@ -3,6 +3,7 @@ import re
 from pathlib import Path
 from xml.etree.ElementTree import Element, fromstring
 
+import numpy as np
 import pytest
 
 from hocket.algorithms import ALGORITHMS
@@ -208,6 +209,33 @@ def test_arrows_keep_clear_of_each_other_and_of_ranks(num_ranks: int) -> None:
             for rank, (at_x, at_y) in enumerate(layout.ranks):
                 nearest = min((a - at_x) ** 2 + (b - at_y) ** 2 for a, b in zip(x, y, strict=True)) ** 0.5
                 assert rank in (src, dst) or nearest > RADIUS
+
+
+def shaft(arrow: Element) -> np.ndarray:
+    """Returns many points of an arrow: of each strand, and of its head."""
+    parts = [np.array(re.findall(r"-?[\d.]+", path.get("d", "")), float) for path in arrow.iter(f"{SVG}path")]
+    along = np.linspace(0, 1, 101)[:, None]
+    weights = np.concatenate(((1 - along) ** 2, 2 * along * (1 - along), along**2), axis=1)
+    [head] = [np.array(re.findall(r"-?[\d.]+", one.get("points", "")), float) for one in arrow.iter(f"{SVG}polygon")]
+    return np.concatenate([*(weights @ ends.reshape(3, 2) for ends in parts), head.reshape(3, 2)])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["hierarchical --collective all_reduce --groups 2,2", "ring -n 4", "halving_doubling -n 8"],
+)
+def test_each_label_is_nearer_to_its_own_arrow_than_to_any_other(
+    arguments: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for panel in parts(drawn(capsys, *arguments.split()), "step"):
+        arrows, labels = parts(panel, "arrow"), parts(panel, "label")
+        assert len(labels) == len(arrows) > 0
+        for number, label in enumerate(labels):
+            [box] = label.iter(f"{SVG}rect")
+            x, y, width, height = (float(box.get(name, "")) for name in ("x", "y", "width", "height"))
+            middle = (x + width / 2, y + height / 2)
+            apart = [np.linalg.norm(shaft(arrow) - middle, axis=1).min() for arrow in arrows]
+            assert int(np.argmin(apart)) == number, (titles(arrows)[number], texts(label))
 
 
 def test_each_group_has_a_shade_and_each_step_says_whether_it_leaves_the_groups(

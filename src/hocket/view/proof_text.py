@@ -40,7 +40,7 @@ def print_proof(console: Terminal, facts: dict[str, Any], asked: Sequence[dict[s
     apart = len(asked) - len(tried)
     others = f"; {apart} others do not support these rank counts" if apart else ""
     console.print(
-        f"{held} of {len(tried)} algorithms hold: {num_schedules} schedules proved, each in both alias modes, "
+        f"{held} of {len(tried)} algorithms hold: {num_schedules} schedules proved, each in place and out of place, "
         f"in {facts['seconds']:.1f} s{others}"
     )
 

@@ -23,6 +23,7 @@ _RADIUS = 6.0  # of a mark, in pixels, if there is room
 _APART, _LEVEL, _MOST_WIDE = 76.0, 120.0, 1400.0  # pixels between near nodes, between levels, and of the picture
 _MARGIN, _NAME, _TOP, _LEGEND = 44.0, 60.0, 56.0, 34.0  # pixels around, for the last name, the title and the legend
 _BENT, _BENT_IN_ROW = 28.0, 50.0  # most pixels by which a bent link leaves the straight line: on a grid, in a row
+_OF_NAME = 1000.0  # points of lines that are as bad to hide as a name
 _MOST_TESTED = 1 << 24  # pairs of a link and a node that it may pass
 _INK, _GREY, _IDLE = "#24292f", "#6e7781", "#d0d7de"
 _SCALE = ((255, 237, 160), (254, 178, 76), (240, 59, 32), (128, 0, 38))  # of busy links, from 0 to 1
@@ -61,18 +62,25 @@ def draw_network(topology: "Topology", result: "SimulationResult | None" = None,
     add(root, "text", name, x=16.0, y=24.0, font_size=14, font_weight="bold", fill=_INK)
     add(root, "text", about, x=16.0, y=42.0, fill=_GREY)
     if result is None:
-        _draw_cables(root, topology, points, cables, costs, float(height))
+        ways = _draw_cables(root, topology, points, cables, costs, float(height))
     else:
-        _draw_busy(root, topology, points, result, float(height))
-    _draw_nodes(root, topology, points, radius, named=named)
+        ways = _draw_busy(root, topology, points, result, float(height))
+    _draw_nodes(root, topology, points, radius)
+    if named:
+        _draw_names(root, topology, points, ways)
     for y, text in rows:
         add(root, "text", text, x=float(points[:, 0].max()) + 16, y=y + 4, fill=_INK)
     return written(root)
 
 
 def _counts(topology: "Topology") -> str:
-    counts = ((topology.num_ranks, "rank"), (topology.num_nodes, "node"), (topology.num_links, "link"))
-    return ", ".join(name_count(number, noun) for number, noun in counts)
+    """Returns how many ranks, nodes and links there are; and the names of ranks that are not called so."""
+    first, last = (str(topology.node_names[rank]) for rank in topology.ranks[[0, -1]].tolist())
+    named = "" if first.startswith("rank") else f" ({first} to {last})"
+    others = ((topology.num_nodes, "node"), (topology.num_links, "link"))
+    return ", ".join(
+        [name_count(topology.num_ranks, "rank") + named, *(name_count(number, noun) for number, noun in others)]
+    )
 
 
 def _too_many(topology: "Topology", name: str) -> str:
@@ -115,17 +123,19 @@ def _cables(topology: "Topology") -> list[int]:
 
 def _draw_cables(
     root: Element, topology: "Topology", points: Floats, cables: list[int], costs: dict[str, str], below: float
-) -> None:
-    """Draws each cable as one line, and a legend of their classes with `costs`."""
+) -> Floats:
+    """Draws each cable as one line, and a legend of their classes with `costs`. Returns the lines."""
     colour = {name: _CLASSES[i % len(_CLASSES)] for i, name in enumerate(costs)}
     ends = np.sort(np.stack((topology.link_source, topology.link_target), axis=1), axis=1)[cables]
-    for link, way in zip(cables, _curves(topology, points, points[ends[:, 0]], points[ends[:, 1]]), strict=True):
+    ways = _curves(topology, points, points[ends[:, 0]], points[ends[:, 1]])
+    for link, way in zip(cables, ways, strict=True):
         _line(root, way, colour[str(topology.link_class[link])], 1.4)
     x = 16.0
     for name, text in costs.items():
         add(root, "line", x1=x, y1=below + 12, x2=x + 22, y2=below + 12, stroke=colour[name], stroke_width=3)
         add(root, "text", text, x=x + 28, y=below + 16, fill=_INK)
         x += _legend_width(text)
+    return ways
 
 
 def _legend_width(text: str) -> float:
@@ -139,16 +149,17 @@ def _costs(topology: "Topology", name: str) -> str:
     if len(costs) > 1:
         return name
     [(bytes_per_second, seconds)] = costs.tolist()
-    return f"{name}: {name_bandwidth(bytes_per_second)}, {name_seconds(seconds)}"
+    return f"{name}: {name_bandwidth(bytes_per_second)}, latency {name_seconds(seconds)}"
 
 
-def _draw_busy(root: Element, topology: "Topology", points: Floats, result: "SimulationResult", below: float) -> None:
+def _draw_busy(root: Element, topology: "Topology", points: Floats, result: "SimulationResult", below: float) -> Floats:
+    """Draws each link as a line of its own, and a legend of their colours. Returns the lines."""
     share = result.link_seconds / result.seconds if result.seconds else result.link_seconds
     begin, end = points[topology.link_source], points[topology.link_target]
     along = end - begin
     length = np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-9)
     aside = 3.0 * np.stack((-along[:, 1], along[:, 0]), axis=1) / length
-    ways = _curves(topology, points, begin, end) + aside[:, None, :]
+    ways: Floats = _curves(topology, points, begin, end) + aside[:, None, :]
     for link in np.argsort(share, kind="stable").tolist():
         busy = float(share[link])
         text = f"{topology.link_names([link])[0]}: busy for {busy:.0%} of the time"
@@ -159,9 +170,10 @@ def _draw_busy(root: Element, topology: "Topology", points: Floats, result: "Sim
         add(root, "rect", x=156.0 + 6 * i, y=below + 6, width=6.2, height=10, fill=colour_of(i / 20))
     for text, x in (("0", 146.0), ("1", 286.0)):
         add(root, "text", text, x=x, y=below + 16, fill=_INK)
+    return ways
 
 
-def _draw_nodes(root: Element, topology: "Topology", points: Floats, radius: float, *, named: bool) -> None:
+def _draw_nodes(root: Element, topology: "Topology", points: Floats, radius: float) -> None:
     is_rank = np.zeros(topology.num_nodes, bool)
     is_rank[topology.ranks] = True
     side = radius * 11 / 6
@@ -171,18 +183,29 @@ def _draw_nodes(root: Element, topology: "Topology", points: Floats, radius: flo
         else:
             shape = add(root, "rect", x=x - side / 2, y=y - side / 2, width=side, height=side, fill=_GREY, rx=2)
         add(shape, "title", str(topology.node_names[node]))
-        if named:  # a white edge keeps the name legible over links
-            add(
-                root,
-                "text",
-                str(topology.node_names[node]),
-                x=x + 9,
-                y=y - 8,
-                fill=_INK,
-                stroke="white",
-                stroke_width=3,
-                paint_order="stroke",
-            )
+
+
+def _draw_names(root: Element, topology: "Topology", points: Floats, ways: Floats) -> None:
+    """Draws the name of each node beside it, where it hides the least, on a light box that keeps it legible."""
+    passed = [np.concatenate([way[:-1] + part * np.diff(way, axis=0) for part in np.arange(0, 1, 0.1)]) for way in ways]
+    drawn = np.concatenate([*passed, points])
+    taken: list[tuple[float, float, float]] = []  # by earlier names: the left end, the upper one, the width
+    for node, (x, y) in enumerate(points.tolist()):
+        name = str(topology.node_names[node])
+        width, height = 5.8 * len(name) + 2, 12.0
+        best, least = (x + 8, y - 18), math.inf
+        for left, top in (best, (x + 8, y + 6), (x - 8 - width, y - 18), (x - 8 - width, y + 6)):
+            middle, half = (left + width / 2, top + height / 2), (width / 2, height / 2)
+            hidden = float((np.abs(drawn - middle) < half).all(axis=1).sum())
+            for begin, above, wide in taken:
+                if begin - width - 6 < left < begin + wide + 6 and abs(above - top) < height:
+                    hidden += _OF_NAME
+            if left > 0 and hidden < least:
+                best, least = (left, top), hidden
+        left, top = best
+        taken.append((left, top, width))
+        add(root, "rect", x=left, y=top, width=width, height=height, fill="white", fill_opacity=0.8)
+        add(root, "text", name, x=left + 1, y=top + 10, fill=_INK)
 
 
 def _line(root: Element, way: Floats, colour: str, width: float) -> Element:
@@ -256,8 +279,9 @@ def _has_levels(network: "Topology") -> bool:
 def positions(network: Any) -> Any:
     """Returns where nodes are drawn: float64[num_nodes, 2].
 
-    Nodes of a grid are drawn on it, with axes beyond the second as slanted offsets. Other networks are drawn on a
-    circle, or, if they have switches, as a row of ranks with each switch above the middle of the nodes below it.
+    Nodes of a grid are drawn on it: the last axis along rows, the one before downwards, further ones as slanted
+    offsets. Other networks are drawn on a circle, or, if they have switches, as a row of ranks with each switch above
+    the middle of the nodes below it.
     """
     from hocket.network import DimensionOrder
 
@@ -265,8 +289,8 @@ def positions(network: Any) -> Any:
     is_grid = isinstance(network.routing, DimensionOrder)
     ranks = network.ranks
     if is_grid and len(network.routing.shape) >= 2:
-        steps = np.array([[1.0, 0.0], [0.0, 1.0], [0.37, 0.28], [0.19, -0.31]])
-        at = np.unravel_index(np.arange(network.num_nodes), network.routing.shape)
+        steps = np.array([[1.0, 0.0], [0.0, -1.0], [0.37, 0.28], [0.19, -0.31]])
+        at = np.unravel_index(np.arange(network.num_nodes), network.routing.shape)[::-1]
         return sum(np.outer(column, steps[axis % 4]) for axis, column in enumerate(at))
     if not _has_levels(network):
         angle = 2 * math.pi * np.arange(network.num_nodes) / network.num_nodes

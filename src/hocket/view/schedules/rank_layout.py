@@ -26,6 +26,9 @@ _PARTS = (
     0.8,
     0.9,
 )  # points along an arrow at which its distance to ranks is checked
+_LABEL_PARTS = (0.5, 0.42, 0.58, 0.35, 0.65, 0.27, 0.73, 0.2, 0.8, 0.13, 0.87)  # points that a text may be beside
+_CLEARLY = 14.0  # pixels by which a text should be nearer to its own arrow than to others
+_PER_PIXEL = 100.0  # square pixels of hidden things that are as bad as one pixel too near to another arrow
 _ENOUGH = 6.0  # pixels between an arrow and a rank that it passes; more is not better
 
 Point = tuple[float, float]
@@ -112,27 +115,41 @@ class Curve:
 
 
 class Labels:
-    """Positions texts beside arrows, each where it hides the least of ranks, bars and earlier texts."""
+    """Positions texts beside arrows, each nearer to its own arrow than to any other, where it hides the least."""
 
-    def __init__(self, layout: RankLayout, bar: Point) -> None:
+    def __init__(self, layout: RankLayout, bar: Point, curves: Sequence[Curve]) -> None:
         self._boxes = [(x, y, 2 * RADIUS, 2 * RADIUS) for x, y in layout.ranks]
         self._boxes += [(x, y, *bar) for x, y in layout.bars]
+        parts = np.linspace(0, 1, 41)
+        self._shafts = np.array([[*map(curve.point, parts), curve.head[0]] for curve in curves])
+        self._curves = curves
 
-    def position(self, curve: Curve, width: float, height: float) -> Point:
-        """Returns the centre for a text of this size; later texts stay away from it."""
+    def position(self, number: int, width: float, height: float) -> Point:
+        """Returns the centre for a text of this size beside the curve of this number; later texts stay away from it."""
+        curve = self._curves[number]
         away = 2 + abs(curve.left[0]) * width / 2 + abs(curve.left[1]) * height / 2
         best, least = curve.point(0.5), math.inf
-        for part in (0.5, 0.35, 0.65, 0.25, 0.75):
+        for part in _LABEL_PARTS:
             for side in (1, -1):
-                x, y = _moved(curve.point(part), curve.left, side * away)
-                hidden = sum(
-                    max(0.0, (width + w) / 2 - abs(x - at_x)) * max(0.0, (height + h) / 2 - abs(y - at_y))
-                    for at_x, at_y, w, h in self._boxes
-                )
-                if hidden < least:
-                    best, least = (x, y), hidden
+                at = _moved(curve.point(part), curve.left, side * away)
+                cost = self._hidden(at, width, height) + _PER_PIXEL * self._too_near(number, at)
+                if cost < least:
+                    best, least = at, cost
         self._boxes.append((*best, width, height))
         return best
+
+    def _hidden(self, at: Point, width: float, height: float) -> float:
+        """Returns the area of ranks, bars and earlier texts that a text hides."""
+        return sum(
+            max(0.0, (width + w) / 2 - abs(at[0] - x)) * max(0.0, (height + h) / 2 - abs(at[1] - y))
+            for x, y, w, h in self._boxes
+        )
+
+    def _too_near(self, number: int, at: Point) -> float:
+        """Returns by how many pixels another arrow should be farther away than the arrow of this number."""
+        apart = np.linalg.norm(self._shafts - at, axis=2).min(axis=1)
+        others = float(np.delete(apart, number).min(initial=math.inf))
+        return max(0.0, float(apart[number]) + _CLEARLY - others)
 
 
 class Curves:

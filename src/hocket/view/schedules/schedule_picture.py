@@ -134,9 +134,9 @@ class _Picture:
         for rank in range(self._schedule.num_ranks):
             self._draw_rank(inner, state, rank)
         if self._has_labels(len(arrows)):
-            labels = Labels(layout, self._bar)
-            for line, moved in zip(lines, arrows.values(), strict=True):
-                _draw_label(inner, labels, line, _label(moved))
+            labels = Labels(layout, self._bar, lines)
+            for number, moved in enumerate(arrows.values()):
+                _draw_label(inner, labels, number, _label(moved))
 
     def _draw_groups(self, panel: Element, *, are_named: bool) -> None:
         """Draws a shade behind the ranks of each group; its name is beside it, towards the middle."""
@@ -294,10 +294,10 @@ def _where(is_inside: set[bool]) -> str:
     return "inside the groups" if True in is_inside else "between the groups" if is_inside else ""
 
 
-def _draw_label(parent: Element, labels: Labels, line: Curve, text: str) -> None:
-    """Draws a text beside an arrow, on a light box so that crossing arrows do not hide it."""
+def _draw_label(parent: Element, labels: Labels, arrow: int, text: str) -> None:
+    """Draws a text beside the arrow of this number, on a light box so that crossing arrows do not hide it."""
     width, height = 6.2 * len(text) + 2, 13.0
-    x, y = labels.position(line, width, height)
+    x, y = labels.position(arrow, width, height)
     label = add(parent, "g", kind="label")
     box = {"x": x - width / 2, "y": y - height / 2, "width": width, "height": height}
     add(label, "rect", **box, rx=3, fill=_PAPER, fill_opacity=0.8)

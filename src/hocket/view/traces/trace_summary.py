@@ -7,16 +7,22 @@ from hocket.view.traces.trace_timeline import Slice, Timeline, length, without
 
 Summary = dict[str, Any]
 
+HIDDEN_IS_A_LIMIT = (
+    "Hidden is at most this, and exposed at least: a wait inside a span that is not Hocket's own, such as that of "
+    "PyTorch's DDP in backward, counts as computing. Wall times tell the real gain."
+)
+"""What must stand beside the hidden and exposed times of a summary."""
+
 
 def summarise(timeline: Timeline) -> Summary:
     """Returns the summary as plain values, all times in seconds.
 
     "names": for each category and name, over all ranks: wall_seconds (of all occurrences), self_seconds (without
     nested slices), average_seconds, occurrences. "ranks": for each rank, computing_seconds, communicating_seconds,
-    hidden_seconds (both at once) and exposed_seconds (communicating alone); all but communicating_seconds are None if
-    the trace has no computation of the rank. "stragglers": for each collective of each communicator, the rank that was
-    last most often, how often, and how long the others waited: mean and maximum. The trace of another program has names
-    only.
+    hidden_seconds (both at once: an upper limit, see HIDDEN_IS_A_LIMIT) and exposed_seconds (communicating alone: a
+    lower limit); all but communicating_seconds are None if the trace has no computation of the rank. "stragglers": for
+    each collective of each communicator, the rank that was last most often, how often, and how long the others waited:
+    mean and maximum. The trace of another program has names only.
     """
     return {
         "seconds": timeline.seconds,

@@ -4,7 +4,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from hocket.view.terminal import Terminal
-from hocket.view.traces.trace_summary import Summary
+from hocket.view.traces.trace_summary import HIDDEN_IS_A_LIMIT, Summary
 from hocket.view.words import name_count, name_seconds
 
 _MOST_NAMES = 40
@@ -35,15 +35,17 @@ def print_summary(summary: Summary) -> None:
     if not num_ranks:
         return
     ranks_table = Table(title="Communication hidden behind computation", title_justify="left")
-    for heading in ("rank", "computing", "communicating", "hidden", "exposed", "hidden share"):
+    for heading in ("rank", "computing", "communicating", "hidden <=", "exposed >=", "hidden share"):
         ranks_table.add_column(heading, justify="right")
     for row in summary["ranks"]:
         keys = ("computing_seconds", "communicating_seconds", "hidden_seconds", "exposed_seconds")
         in_all, hidden = row["communicating_seconds"], row["hidden_seconds"]
-        share = f"{hidden / in_all:.0%}" if in_all and hidden is not None else "-"
+        share = f"{'at most ' if hidden else ''}{hidden / in_all:.0%}" if in_all and hidden is not None else "-"
         times = ("-" if row[key] is None else name_seconds(row[key]) for key in keys)
         ranks_table.add_row(str(row["rank"]), *times, share)
     terminal.print_table(ranks_table)
+    if any(row["hidden_seconds"] for row in summary["ranks"]):
+        terminal.print(HIDDEN_IS_A_LIMIT)
     if any(row["computing_seconds"] is None for row in summary["ranks"]):
         terminal.print(
             'A rank with "-" has recorded no computation: put it in `with hocket.span("name"):`, or on a stream.'

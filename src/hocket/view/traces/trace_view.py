@@ -5,7 +5,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from hocket.view.saving import write
-from hocket.view.traces.trace_summary import summarise
+from hocket.view.traces.trace_summary import HIDDEN_IS_A_LIMIT, summarise
 from hocket.view.traces.trace_timeline import Timeline
 
 _PLACE = "@DATA@"
@@ -64,4 +64,5 @@ def _data(timeline: Timeline) -> dict[str, object]:
         "lanes": lanes,
         "arrows": arrows,
         "ranks": summarise(timeline)["ranks"],
+        "limit": HIDDEN_IS_A_LIMIT,
     }
