@@ -31,9 +31,9 @@ from hocket.runtime.communicator.lower_face import LowerFace
 from hocket.runtime.communicator.objects import Objects
 from hocket.runtime.plans import find
 from hocket.runtime.ranks.cores import beside, have_cores, neighbours, num_cores, own_cores
-from hocket.runtime.ranks.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, link_here, may_attach
+from hocket.runtime.ranks.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, here, link_here, may_attach
 from hocket.runtime.ranks.failure_reports import tell_uncaught
-from hocket.runtime.ranks.process_end import at_process_end, watch_process
+from hocket.runtime.ranks.process_end import at_process_end, fail_process, watch_process
 from hocket.runtime.rendezvous.join import join
 from hocket.runtime.streams.stream import stream
 from hocket.runtime.streams.work import InFlight
@@ -421,7 +421,15 @@ class Communicator(Objects):
         try:
             self.close()
         except Exception as failure:  # no caller can catch it here
-            print(f"hocket: {failure}", file=sys.stderr)
+            _tell(failure)
+
+
+def _tell(failure: Exception) -> None:
+    """Says what was found as a communicator closed while no caller could catch it, and makes the process fail."""
+    print(f"hocket: {failure}", file=sys.stderr)
+    if here.scope.environment is None:  # else the rank ends before its process
+        tell_uncaught(failure)
+        fail_process()
 
 
 def _serving(algorithm: str) -> set[str]:
@@ -470,4 +478,4 @@ def _close_all(error: BaseException | None) -> None:
         try:
             context._end(error)
         except Exception as failure:  # if one cannot be closed, the others are closed all the same
-            print(f"hocket: {failure}", file=sys.stderr)
+            _tell(failure)
