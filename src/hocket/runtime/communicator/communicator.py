@@ -385,7 +385,8 @@ class Communicator(Objects):
         return {"calls": sum(algorithms.values()), "seconds": self._usable().busy_seconds, "algorithms": algorithms}
 
     def __repr__(self) -> str:
-        return f"<hocket.Communicator rank {self._rank} of {self._size}{' (closed)' if self._core is None else ''}>"
+        of = "" if self.group == tuple(range(self.context.size)) else f", ranks {self.group} of the job"
+        return f"<hocket.Communicator rank {self._rank} of {self._size}{of}{' (closed)' if self._core is None else ''}>"
 
     def _usable(self) -> Any:
         if self._core is None:

@@ -114,6 +114,12 @@ class Work(_core.WorkFields, Marked):
         """The tag of the message of a receive; None until it is received, and for other operations."""
         return None
 
+    def __repr__(self) -> str:
+        state = "not done"
+        if self.is_completed():
+            state = "done" if self._mark is None or self.exception() is None else "failed"
+        return f"<hocket.Work {self._what}: {state}>"
+
     def _in_traces(self) -> tuple[str, int]:
         return self._what.partition(" ")[0], 0
 
