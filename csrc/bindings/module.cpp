@@ -408,7 +408,7 @@ NB_MODULE(_core, m) {
         .def("submit", &submit, "launched"_a, "kind"_a, "dtype"_a, "op"_a, "root"_a, "block"_a, "input"_a, "output"_a,
              "timeout"_a, "extra"_a.none(), "after"_a.none(), "work"_a)
         .def("wait", &wait_for_work, "work"_a, "seconds"_a)
-        .def("behind", &Communicator::behind, "sequence"_a)
+        .def("ranks_behind", &Communicator::ranks_behind, "sequence"_a)
         .def("abort", &Communicator::abort, nb::call_guard<WithoutLock>(), "reason"_a, "only_later"_a = false)
         .def("finish",
              [](Communicator &self) {

@@ -29,6 +29,7 @@ from hocket.runtime.communicator.cartesian import Cartesian
 from hocket.runtime.communicator.hello import check_builds, check_links, configuration
 from hocket.runtime.communicator.lower_face import LowerFace
 from hocket.runtime.communicator.objects import Objects
+from hocket.runtime.failures import reason_of
 from hocket.runtime.plans import find
 from hocket.runtime.ranks.cores import beside, have_cores, neighbours, num_cores, own_cores
 from hocket.runtime.ranks.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, here, link_here, may_attach
@@ -320,7 +321,7 @@ class Communicator(Objects):
         new_rank, timeout = members.index(self._rank), self._default.timeout
         group = tuple(self.group[member] for member in members)
         core, parent = self.context._core, self._usable()
-        intent = groups.Intent(members, self._size, grid)
+        intent = groups.Intent(members, self.group, grid)
         with groups.endpoints(core, parent, intent, self._rank, timeout) as endpoints:
             made = Communicator(self.context, group, new_rank, endpoints)
         made._policy, made._default, made._settings = self._policy, self._default, dict(self._settings)
@@ -391,8 +392,8 @@ class Communicator(Objects):
     def _usable(self) -> Any:
         if self._core is None:
             raise CommunicationError(
-                f"rank {self._rank}: the communicator is closed; use it inside its `with` block, or make another one "
-                "with hocket.init()"
+                f"rank {self.context.rank}: the communicator is closed; use it inside its `with` block, or make "
+                "another one with hocket.init()"
             )
         return self._core
 
@@ -405,7 +406,7 @@ class Communicator(Objects):
             return
         with contextlib.suppress(CommunicationError):
             try:
-                self.abort(f"{type(error).__name__}: {error}")
+                self.abort(reason_of(error))
             finally:
                 self.close()
 

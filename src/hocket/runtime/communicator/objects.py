@@ -27,7 +27,7 @@ _LEAST_APART = 4096  # bytes; a smaller buffer is copied into the pickle
 _HEAD_BYTES = 1024  # of the message that comes first and has small objects in it
 _ALIGNMENT = 64
 _MOST_TAG, _MOST_NUMBER = (1 << 31) - 1, (1 << 40) - 1
-_HEADS, _PARTS = 1 << 63, 1 << 63 | 1 << 62  # tags of Hocket's own messages: below them are those of groups
+_PARTS = 1 << 63  # tags of what follows the first message of an object, which has the tag of the program
 _numbers = count()  # of objects that this process sends as messages
 
 
@@ -108,7 +108,7 @@ class Objects(UnevenCollectives, PointToPoint):
         number = next(_numbers) & _MOST_NUMBER
         head, rest = _split(_pickled("send_object", x), number)
         group = self._group("send_object")
-        group.add_internal(True, head, dst, _head_tag("send_object", tag), "send_object")
+        group.add_object(True, head, dst, _checked_tag("send_object", tag), "send_object")
         self._exchange(group, "send_object", timeout)
         self._send_parts("send_object", [(dst, number, rest)], timeout)
 
@@ -117,7 +117,7 @@ class Objects(UnevenCollectives, PointToPoint):
         """Receives an object that rank src, or any rank, has sent with send_object; returns (object, source, tag)."""
         head = np.empty(_HEAD_BYTES, np.uint8)
         group = self._group("recv_object")
-        group.add_internal(False, head, src, _head_tag("recv_object", tag), "recv_object")
+        group.add_object(False, head, src, _checked_tag("recv_object", tag), "recv_object")
         [(_, source, _)] = self._exchange(group, "recv_object", timeout)
         return self._receive_parts("recv_object", source, _Arriving(head), timeout), source, tag
 
@@ -126,7 +126,7 @@ class Objects(UnevenCollectives, PointToPoint):
         group, some = self._group(name), False
         for peer, number, parts in objects:
             for part in parts:
-                group.add_internal(True, part, peer, _PARTS | number, name)
+                group.add_object(True, part, peer, _PARTS | number, name)
                 some = True
         if some:
             self._exchange(group, name, timeout)
@@ -135,7 +135,7 @@ class Objects(UnevenCollectives, PointToPoint):
         """Receives what follows the first message of an object, and returns the object."""
         for part in arriving.missing():
             group = self._group(name)
-            group.add_internal(False, part, source, _PARTS | arriving.number, name)
+            group.add_object(False, part, source, _PARTS | arriving.number, name)
             self._exchange(group, name, timeout)
         return arriving.object()
 
@@ -160,10 +160,10 @@ def _check_host(name: str) -> None:
         )
 
 
-def _head_tag(name: str, tag: int) -> int:
+def _checked_tag(name: str, tag: int) -> int:
     if not isinstance(tag, int) or not 0 <= tag <= _MOST_TAG:
         raise ValueError(f"{name}: expected tag from 0 to {_MOST_TAG}, found {tag!r}")
-    return _HEADS | tag
+    return tag
 
 
 def _pickled(name: str, x: Any) -> tuple[bytes, list[Bytes]]:

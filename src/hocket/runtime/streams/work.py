@@ -129,7 +129,7 @@ class Work(_core.WorkFields, Marked):
     def _held_up(self) -> tuple[tuple[int, ...], int, str]:
         """Returns the ranks for which it waits, its number on the communicator, and the cause as text."""
         sequence = self._work.sequence
-        missing = tuple(self._communicator.behind(sequence)) if sequence else ()
+        missing = tuple(self._communicator.ranks_behind(sequence)) if sequence else ()
         cause = f"waits for {name_ranks(missing)}" if missing else "runs" if sequence else "has to await earlier calls"
         return missing, sequence, cause
 
