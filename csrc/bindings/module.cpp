@@ -16,6 +16,8 @@
 #include "transport/byte_stream.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <exception>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -94,6 +96,17 @@ nb::object exception_of(const std::exception_ptr &failure) {
 void check_signals() {
     const WithLock acquire;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+/// The process ends with 1 where it would end with 0. All that Python does at its end has been done by then.
+static void fail_at_exit() {
+    static std::atomic<pid_t> failing{0}; // a forked child has not failed
+    if (failing.exchange(getpid()) == getpid()) return;
+    on_exit(
+        [](int status, void *) {
+            if (status == 0 && failing.load() == getpid()) std::exit(1); // glibc goes on to what is registered before
+        },
+        nullptr);
 }
 
 // Calls ---------------------------------------------------------------------------------------------------------------
@@ -346,6 +359,7 @@ NB_MODULE(_core, m) {
         .def("num_moves", &Executor::num_moves)
         .def("waiting_for", &Executor::waiting_for);
 
+    m.def("fail_at_exit", &fail_at_exit);
     bind_memory(m);
     nb::class_<Context>(m, "Context")
         .def(
@@ -395,7 +409,7 @@ NB_MODULE(_core, m) {
         .def("submit", &submit, "launched"_a, "kind"_a, "dtype"_a, "op"_a, "root"_a, "block"_a, "input"_a, "output"_a,
              "timeout"_a, "extra"_a.none(), "after"_a.none(), "work"_a)
         .def("wait", &wait_for_work, "work"_a, "seconds"_a)
-        .def("behind", &Communicator::behind, "sequence"_a)
+        .def("ranks_behind", &Communicator::ranks_behind, "sequence"_a)
         .def("abort", &Communicator::abort, nb::call_guard<WithoutLock>(), "reason"_a, "only_later"_a = false)
         .def("finish",
              [](Communicator &self) {

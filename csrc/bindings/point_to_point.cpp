@@ -67,14 +67,14 @@ class MessageGroup {
         arrays_.push_back(std::move(x));
     }
 
-    /// A part of an object. No message of the program matches it. ValueError for a bad peer, TypeError.
-    void add_internal(bool sends, nb::object x, nb::handle peer, std::uint64_t tag, const char *name) {
+    /// A part of an object. No array of the program matches it. ValueError for a bad peer, TypeError.
+    void add_object(bool sends, nb::object x, nb::handle peer, std::uint64_t tag, const char *name) {
         const auto rank = number_of(peer, num_ranks_ - 1, sends ? nullptr : "ANY_SOURCE", name, sends ? "dst" : "src");
         const Array array = array_of(x, !sends, name);
         messages_.push_back({.sends = sends,
                              .peer = static_cast<int>(rank),
                              .tag = tag,
-                             .scope = Scope::internal,
+                             .scope = Scope::objects,
                              .dtype = array.dtype,
                              .data = reinterpret_cast<std::byte *>(array.address),
                              .num_bytes = array.count * size_of(array.dtype)});
@@ -185,7 +185,7 @@ void bind_point_to_point(nb::module_ &m, nb::class_<Communicator> &communicator)
     nb::class_<MessageGroup>(m, "MessageGroup")
         .def(nb::init<int, nb::object>(), "num_ranks"_a, "resizable"_a)
         .def("add", &MessageGroup::add, "sends"_a, "x"_a.none(), "peer"_a.none(), "tag"_a.none(), "name"_a, "x_name"_a)
-        .def("add_internal", &MessageGroup::add_internal, "sends"_a, "x"_a, "peer"_a.none(), "tag"_a, "name"_a)
+        .def("add_object", &MessageGroup::add_object, "sends"_a, "x"_a, "peer"_a.none(), "tag"_a, "name"_a)
         .def("add_all", &MessageGroup::add_all, "messages"_a, "send"_a, "recv"_a)
         .def("check_apart", &MessageGroup::check_apart, "name"_a)
         .def("arrays", &MessageGroup::arrays)

@@ -80,9 +80,11 @@ void Communicator::close(const std::function<void()> &interrupted) {
     if (const auto mismatch = find_mismatch()) members_.record(*mismatch);
     auto failure = members_.recorded_failure();
     leave();
-    if (!failure || told_) return;                         // this rank has raised it already
-    if (failure->rank == rank() && !was_recorded_) return; // it says of this rank that it closed
-    failure->self = rank();
+    if (!failure || told_) return; // this rank has raised it already
+    const bool says_that_it_closed =
+        failure->cause == Cause::aborted && std::ranges::count(failure->missing, rank()) > 0;
+    if ((says_that_it_closed || failure->rank == rank()) && !was_recorded_) return; // as it does here, in good order
+    members_.address(*failure);
     throw *failure;
 }
 
@@ -154,8 +156,8 @@ bool Communicator::run_part(const Call &call, const Launching &launching, const 
         note_failure();
         if (failure.cause == Cause::aborted && failure.rank < 0) failure.rank = rank(); // a user's op, for example
         give_up(failure.text, failure);
-        failure.self = rank();
         if (failure.sequence == 0 || failure.sequence == sequence_) failure.label = call.plan->label();
+        members_.address(failure);
         throw;
     } catch (const std::bad_alloc &) {
         note_failure();
@@ -394,6 +396,12 @@ void Communicator::look_at_clock(const Call &call, Clock::time_point now) {
         failure.seconds = std::chrono::duration<double>(call.timeout).count();
         failure.missing = missing();
         failure.text = members_.circle();
+        const auto has_come = [this](int member) { return last_call(member) >= sequence_; };
+        if (std::ranges::none_of(failure.missing, has_come)) { // else nobody knows what these wait for
+            for (int member = 0; member < size(); ++member) {
+                if (const auto theirs = call_of(member, sequence_)) failure.calls[member] = *theirs;
+            }
+        }
         fail(failure);
     }
     if (waited >= stall_time && !stall_told_) {

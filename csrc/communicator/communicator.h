@@ -95,8 +95,8 @@ class Communicator {
     /// goes on.
     void run_awaited(const Work &work, Clock::time_point until);
 
-    /// The members that have not made the call of this number yet. From any thread.
-    std::vector<int> behind(std::uint64_t sequence) const;
+    /// The ranks in the job of the members that have not made the call of this number yet. From any thread.
+    std::vector<int> ranks_behind(std::uint64_t sequence) const;
 
     /// Tells the peers why this rank gives up; their waits end. Nothing once it has left.
     /// only_later: not those in calls that this rank is done with, which may be behind.
@@ -167,6 +167,7 @@ class Communicator {
     void await_followers(const Call &call, const Hook &interrupted, const Hook &before_wait);
     bool follows(int member) const { return last_call(member) + ControlPage::lead > sequence_; }
     bool all_follow() const;
+    std::vector<int> behind(std::uint64_t sequence) const;
     std::vector<int> missing() const;
     std::uint64_t last_call(int member) const;
     void check_usable() const;

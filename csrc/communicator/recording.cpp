@@ -75,7 +75,7 @@ void Communicator::record(const Call &call, const Launching &launching, std::uin
 
 /// Writes down a message that has ended.
 void PointToPoint::record(const Operation &operation) {
-    if (!lane_.is_on() || operation.scope == Scope::internal) return;
+    if (!lane_.is_on() || operation.scope != Scope::user) return;
     Record record{.what = Record::What::message,
                   .dtype = operation.dtype,
                   .flags = operation.sends ? Record::sends : std::uint8_t{0},
@@ -95,7 +95,7 @@ void PointToPoint::record(const Operation &operation) {
 /// Writes down the call that launched these messages, as its thread sees it.
 void PointToPoint::record_call(Record::What what, const Operation &first, const Operation &last,
                                std::size_t num_operations) {
-    if (!lane_.is_on() || first.scope == Scope::internal) return;
+    if (!lane_.is_on() || first.scope != Scope::user) return;
     const bool waits = what == Record::What::blocking;
     const char *name = "batch";
     if (num_operations == 1 && waits) name = first.sends ? "send" : "recv";

@@ -55,7 +55,8 @@ void Communicator::examine(bool waiting, std::uint64_t ahead) {
 /// may have come after this rank looked for one.
 void Communicator::fail_at_closed(int member, std::uint64_t sequence) {
     if (const auto mismatch = find_mismatch()) fail(*mismatch);
-    Failure failure = closed_failure(member, sequence);
+    Failure failure =
+        closed_failure(member, sequence, members_.name_of(rank()) + " still waits for it" + does_each_match);
     await_comers(sequence);
     if (const auto mismatch = find_mismatch()) fail(*mismatch); // of one that has come
     for (int one = 0; one < size(); ++one) {
@@ -127,7 +128,7 @@ void Communicator::fail_at_size(const Call &call, const ForeignSize &size) {
     Failure failure;
     failure.cause = Cause::mismatch;
     failure.sequence = sequence_;
-    failure.text = "for the block from rank " + std::to_string(size.peer) + " to rank " + std::to_string(rank());
+    failure.text = "for the block from " + members_.name_of(size.peer) + " to " + members_.name_of(rank());
     failure.calls[rank()] = failure.calls[size.peer] = call.fingerprint;
     failure.calls[rank()].sequence = failure.calls[size.peer].sequence = sequence_;
     failure.calls[rank()].count = size.expected;
@@ -156,6 +157,12 @@ std::optional<Failure> Communicator::concerning_failure(std::uint64_t sequence) 
 /// The number of the last call that the member has made.
 std::uint64_t Communicator::last_call(int member) const {
     return transport_.control(member).last_call.load(std::memory_order_acquire);
+}
+
+std::vector<int> Communicator::ranks_behind(std::uint64_t sequence) const {
+    auto ranks = behind(sequence);
+    for (int &one : ranks) one = members_.rank_of(one);
+    return ranks;
 }
 
 std::vector<int> Communicator::behind(std::uint64_t sequence) const {

@@ -3,7 +3,9 @@
 #include "messages/point_to_point.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <functional>
 #include <new>
 #include <utility>
 
@@ -122,7 +124,7 @@ void PointToPoint::look_for_closed(const std::vector<int> &closed) const {
     for (const auto &operation : pending_) {
         if (state_->closing && operation->is_awaited_receive()) continue; // close() ends it
         const auto members = awaited(*operation);
-        if (!members.empty() && std::ranges::all_of(members, has_closed)) throw closed_failure(members.front(), 0);
+        if (!members.empty() && std::ranges::all_of(members, has_closed)) throw left_by(members.front(), *operation);
     }
 }
 
@@ -137,25 +139,69 @@ std::vector<int> PointToPoint::awaited(const Operation &operation) const {
     return others;
 }
 
-/// Of a receive that no message has met: a message that came with another tag, or from another rank, and that no
-/// receive asks for, in words; "" where there is none.
+std::string PointToPoint::name_of_peer(const Operation &operation) const {
+    return operation.peer == any_source ? "any rank" : members_.name_of(operation.peer);
+}
+
+/// "recv from rank 2 (tag 7)".
+std::string PointToPoint::label(const Operation &operation) const {
+    const std::string peer = name_of_peer(operation);
+    const bool sends = operation.sends;
+    if (operation.scope == Scope::internal) return "making a communicator with " + peer;
+    if (operation.scope == Scope::objects && *operation.tag > Matcher::max_user_tag)
+        return (sends ? "sending a part of an object to " : "receiving a part of an object from ") + peer;
+    const char *const object = operation.scope == Scope::objects ? "_object" : "";
+    return (sends ? "send" : "recv") + std::string(object) + (sends ? " to " : " from ") + peer +
+           (operation.tag ? " (tag " + std::to_string(*operation.tag) + ")" : " (any tag)");
+}
+
+/// Of a receive that no message has met: what came instead, and no receive asks for, in words; "" where there is
+/// nothing.
 std::string PointToPoint::unwanted(const Operation &operation) const {
-    if (operation.sends || operation.scope != Scope::user || operation.source != any_source) return "";
+    if (operation.sends || operation.scope == Scope::internal || operation.source != any_source) return "";
     const auto messages = matcher_.unmatched();
-    using Came = std::pair<int, std::uint64_t>; // rank and tag
-    const auto with_another_tag = std::ranges::find_if(
-        messages, [&](const Came &message) { return operation.peer == any_source || message.first == operation.peer; });
-    const auto from_another_rank = std::ranges::find_if(
-        messages, [&](const Came &message) { return !operation.tag || message.second == *operation.tag; });
-    const bool is_from_there = with_another_tag != messages.end();
-    const auto found = is_from_there ? with_another_tag : from_another_rank;
+    const auto is_from_there = [&](const Unmatched &one) {
+        return operation.peer == any_source || one.source == operation.peer;
+    };
+    const auto has_tag = [&](const Unmatched &one) { return !operation.tag || one.tag == *operation.tag; };
+    const auto is_alike = [&](const Unmatched &one) { return one.scope == operation.scope; };
+    const std::array<std::function<bool(const Unmatched &)>, 4> likely_first = {
+        [&](const Unmatched &one) { return is_from_there(one) && has_tag(one); }, // so it is of the other scope
+        [&](const Unmatched &one) { return is_from_there(one) && is_alike(one); }, is_from_there,
+        [&](const Unmatched &one) { return has_tag(one) && is_alike(one); }};
+    auto found = messages.end();
+    for (auto is_likely = likely_first.begin(); found == messages.end() && is_likely != likely_first.end(); ++is_likely)
+        found = std::ranges::find_if(messages, *is_likely);
     if (found == messages.end()) return "";
-    const std::string me = "rank " + std::to_string(members_.rank());
-    return "rank " + std::to_string(found->first) + " has sent " + me + " a message with tag " +
-           std::to_string(found->second) + ", which no receive asks for; " + me + " waits for " +
-           (operation.tag ? "tag " + std::to_string(*operation.tag) : "any tag") + " from " +
-           (operation.peer == any_source ? "any rank" : "rank " + std::to_string(operation.peer)) +
-           (is_from_there ? ": use one tag for both" : ": check dst of the send and src of the receive");
+    const std::string me = members_.name_of(members_.rank());
+    const std::string sent = members_.name_of(found->source) + " has sent " + me;
+    if (!is_alike(*found)) {
+        const bool is_object = found->scope == Scope::objects;
+        return sent + (is_object ? " an object, which recv_object() takes; " : " an array, which recv() takes; ") + me +
+               " waits for " + (is_object ? "an array" : "an object");
+    }
+    const char *const what = operation.scope == Scope::objects ? " an object" : " a message";
+    return sent + what + " with tag " + std::to_string(found->tag) + ", which no receive asks for; " + me +
+           " waits for " + (operation.tag ? "tag " + std::to_string(*operation.tag) : "any tag") + " from " +
+           name_of_peer(operation) +
+           (is_from_there(*found) ? ": use one tag for both" : ": check dst of the send and src of the receive");
+}
+
+/// Another operation may have failed first, as the same member has closed.
+void PointToPoint::tell_own_need(Operation &operation) const {
+    const auto members = awaited(operation);
+    const auto has_left = [&](int member) {
+        return std::ranges::count(failure_->missing, members_.rank_of(member)) > 0;
+    };
+    if (failure_->cause != Cause::aborted || !std::ranges::all_of(members, has_left)) return;
+    operation.failure->text = left_by(members.front(), operation).text;
+}
+
+/// A member has closed, and this operation needs it.
+Failure PointToPoint::left_by(int member, const Operation &operation) const {
+    const std::string instead = unwanted(operation),
+                      waits = members_.name_of(members_.rank()) + " is in " + label(operation);
+    return closed_failure(member, 0, waits + (instead.empty() ? does_each_match : "; " + instead));
 }
 
 void PointToPoint::collect() {
@@ -234,7 +280,7 @@ void PointToPoint::end_with(Failure failure) {
         } else {
             failure = members_.settle(failure);
         }
-        failure.self = members_.rank();
+        members_.address(failure);
         failure_ = std::move(failure);
         members_.await_readers(transport_, &ControlPage::in_messages, 1);
     }
@@ -242,7 +288,10 @@ void PointToPoint::end_with(Failure failure) {
         for (const auto &operation : *operations) {
             has_raised_ = true;
             operation->failure = failure_;
-            if (failure_->sequence == 0) operation->failure->label = operation->label();
+            if (failure_->sequence == 0) {
+                operation->failure->label = label(*operation);
+                tell_own_need(*operation);
+            }
             end(*operation);
         }
         operations->clear();

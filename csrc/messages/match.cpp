@@ -331,7 +331,7 @@ void Matcher::take_frame(int peer, const Header &header) {
 /// A message of the peer, or what announces it: for the first receive that accepts it, or kept until there is one.
 void Matcher::take_envelope(int peer, const Header &header) {
     Incoming &in = from(peer);
-    if (header.scope != Scope::internal && (header.scope != Scope::user || header.tag > max_user_tag)) {
+    if (header.scope > Scope::objects || (header.scope == Scope::user && header.tag > max_user_tag)) {
         refuse(peer, "a tag outside of the allowed range");
     }
     if (header.kind == Kind::announce && header.number != in.next_number++) {
@@ -418,10 +418,12 @@ std::vector<int> Matcher::waiting_for() const {
     return peers;
 }
 
-std::vector<std::pair<int, std::uint64_t>> Matcher::unmatched() const {
-    std::vector<std::pair<int, std::uint64_t>> messages;
+std::vector<Unmatched> Matcher::unmatched() const {
+    std::vector<Unmatched> messages;
     for (const auto &arrival : arrivals_) {
-        if (arrival->header.scope == Scope::user) messages.emplace_back(arrival->source, arrival->header.tag);
+        const Header &header = arrival->header;
+        const bool is_of_program = header.scope != Scope::internal && header.tag <= max_user_tag;
+        if (is_of_program) messages.push_back({arrival->source, header.scope, header.tag});
     }
     return messages;
 }

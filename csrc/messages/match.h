@@ -16,8 +16,9 @@
 
 namespace hocket {
 
-/// Whose messages: the program's, or Hocket's own. One is never matched with the other.
-enum class Scope : std::uint8_t { user, internal };
+/// Whose messages: the program's arrays, Hocket's own, or parts of the program's objects, of which the first has a tag
+/// of the program. One is never matched with another.
+enum class Scope : std::uint8_t { user, internal, objects };
 
 inline constexpr int any_source = -1;
 
@@ -30,6 +31,13 @@ struct Message {
     Dtype dtype = Dtype::uint8;
     std::byte *data = nullptr; // only read where it is sent
     std::size_t num_bytes = 0;
+};
+
+/// What came, or was announced, and nobody asked for.
+struct Unmatched {
+    int source = 0;
+    Scope scope = Scope::user;
+    std::uint64_t tag = 0;
 };
 
 /// A message under way, at one of its ends.
@@ -128,8 +136,8 @@ class Matcher {
     std::uint64_t num_moves() const { return num_moves_; }
     std::uint64_t num_done() const { return num_done_; }
 
-    /// Sources and tags of the messages of the program that have come, or were announced, and that nobody asked for.
-    std::vector<std::pair<int, std::uint64_t>> unmatched() const;
+    /// Arrays and objects of the program that have come, or were announced, and that nobody asked for.
+    std::vector<Unmatched> unmatched() const;
     /// Bytes that this rank keeps of them.
     std::size_t num_kept_bytes() const;
 

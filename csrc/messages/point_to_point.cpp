@@ -20,14 +20,6 @@ bool all_finished(std::span<const Operation> operations) {
 
 } // namespace
 
-std::string Operation::label() const {
-    if (scope == Scope::internal) return "making a communicator with rank " + std::to_string(peer);
-    std::string text = sends ? "send to rank " : "recv from rank ";
-    if (peer == any_source) text = "recv from any rank";
-    else text += std::to_string(peer);
-    return text + (tag ? " (tag " + std::to_string(*tag) + ")" : " (any tag)");
-}
-
 void Operation::finish(std::exception_ptr cause) {
     finished = true;
     if (!end) return; // of a caller that waits
@@ -54,14 +46,30 @@ void PointToPoint::check_usable() const {
 
 /// To the machine, with the lock held.
 void PointToPoint::give(const std::shared_ptr<Operation> &operation) {
-    if (operation->sends && members_.has_closed(operation->peer)) throw closed_failure(operation->peer, 0);
+    if (operation->sends && members_.has_closed(operation->peer)) throw left_by(operation->peer, *operation);
     matcher_.post(operation);
+}
+
+/// Of a short message to a member that has closed: had it been sent a little earlier, it would have come and not been
+/// received. So its sender hears of it, and all else goes on.
+bool PointToPoint::lose(const std::shared_ptr<Operation> &operation) {
+    const int peer = operation->peer;
+    if (!operation->sends || operation->num_bytes > Matcher::eager_bytes || !members_.has_closed(peer)) return false;
+    Failure failure = left_by(peer, *operation);
+    failure.label = label(*operation);
+    members_.address(failure);
+    operation->failure = failure;
+    end(*operation);
+    const bool is_told = !operation->end || operation->scope != Scope::user;
+    if (!is_told) lost_.push_back({peer, operation->scope, *operation->tag});
+    return true;
 }
 
 /// With the lock held: begins the last ones of `pending_`, and makes a round. They are still pending, or finished.
 void PointToPoint::post(std::size_t num_new, Round round) {
     try {
         if (failure_) throw *failure_;
+        if (num_new == 1 && lose(pending_.back())) return pending_.pop_back();
         for (std::size_t at = pending_.size() - num_new; at < pending_.size(); ++at) give(pending_[at]);
     } catch (...) { end_with_caught(); }
     step(round);
@@ -311,7 +319,9 @@ bool PointToPoint::wait(const std::shared_ptr<Operation> &operation, std::chrono
 std::vector<int> PointToPoint::missing(const Operation &operation) {
     check_usable();
     const Lock lock(state_->mutex);
-    return awaited(operation);
+    auto members = awaited(operation);
+    for (int &one : members) one = members_.rank_of(one);
+    return members;
 }
 
 std::string PointToPoint::found_instead(const Operation &operation) {
@@ -354,7 +364,7 @@ bool PointToPoint::await(Lock &lock, const Condition &condition, Clock::time_poi
             const auto slow =
                 std::ranges::find_if(told, [](const Operation &operation) { return !operation.finished; });
             if (slow == told.end()) members_.tell_stall(now - start, "close", matcher_.waiting_for(), 0);
-            else members_.tell_stall(now - start, slow->label(), awaited(*slow), 0, unwanted(*slow));
+            else members_.tell_stall(now - start, label(*slow), awaited(*slow), 0, unwanted(*slow));
         }
         lock.unlock();
         interrupted();
@@ -441,7 +451,7 @@ void PointToPoint::end_awaited_receives() {
     std::erase_if(pending_, [this](const std::shared_ptr<Operation> &operation) {
         if (!operation->is_awaited_receive() || !matcher_.withdraw(*operation)) return false;
         operation->failure = members_.closed_here();
-        operation->failure->label = operation->label();
+        operation->failure->label = label(*operation);
         end(*operation);
         return true;
     });
@@ -450,15 +460,20 @@ void PointToPoint::end_awaited_receives() {
     if (state_->driven) members_.own().ring(); // the driver may sleep over its own end
 }
 
-void PointToPoint::warn_of_unmatched() {
-    const auto messages = matcher_.unmatched();
-    if (failure_ || messages.empty()) return;
-    const auto &[source, tag] = messages.front();
-    std::fprintf(stderr,
-                 "hocket: rank %d closes its communicator with %zu %s that it never received: from rank %d with tag "
-                 "%llu%s\n",
-                 members_.rank(), messages.size(), messages.size() == 1 ? "message" : "messages", source,
-                 static_cast<unsigned long long>(tag), messages.size() == 1 ? "" : ", and others");
+void PointToPoint::warn_of_unmatched() const {
+    if (failure_) return;
+    warn_of(matcher_.unmatched(), "that it never received: from", "");
+    warn_of(lost_, "that nobody received: to", ", which had closed before");
+}
+
+void PointToPoint::warn_of(const std::vector<Unmatched> &messages, const char *what, const char *end) const {
+    if (messages.empty()) return;
+    const auto &[member, scope, tag] = messages.front();
+    const bool is_one = messages.size() == 1;
+    std::fprintf(stderr, "hocket: rank %d closes its communicator with %zu %s %s %s with tag %llu%s%s\n",
+                 members_.rank_of(members_.rank()), messages.size(), is_one ? "message" : "messages", what,
+                 members_.name_of(member).c_str(), static_cast<unsigned long long>(tag), end,
+                 is_one ? "" : ", and others");
 }
 
 } // namespace hocket

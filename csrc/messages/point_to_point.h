@@ -42,9 +42,6 @@ struct Operation final : Exchange {
     void finish(std::exception_ptr cause = nullptr);
 
     bool is_awaited_receive() const { return !sends && (!end || num_waits > 0); }
-
-    /// "recv from rank 2 (tag 7)".
-    std::string label() const;
 };
 
 using Operations = std::vector<std::shared_ptr<Operation>>;
@@ -80,7 +77,7 @@ class PointToPoint {
     bool has_ended(const Operation &operation) const;
     /// False when `limit` passed before it was finished. What `interrupted` throws ends the wait only.
     bool wait(const std::shared_ptr<Operation> &operation, std::chrono::nanoseconds limit, const Hook &interrupted);
-    /// Whom one that is not finished waits for.
+    /// Whom one that is not finished waits for, as ranks of the job.
     std::vector<int> missing(const Operation &operation);
     /// What has come that a receive does not take, and no other does, in words; "" where there is nothing.
     std::string found_instead(const Operation &operation);
@@ -93,7 +90,7 @@ class PointToPoint {
     void bring_slots_home();
 
     /// Lets nothing new begin, ends receives in which other threads wait for messages that have not come, and waits for
-    /// all else that has begun. Tells on standard error of messages that nobody received.
+    /// all else that has begun. Tells on standard error of messages that nobody received, at either end.
     void close(const Hook &interrupted);
     /// After close(): touches no peer any more. Returns slots of the pool that may still be read.
     std::vector<std::size_t> leave() { return transport_.leave(); }
@@ -143,8 +140,13 @@ class PointToPoint {
     }
     std::vector<int> examine();
     void look_for_closed(const std::vector<int> &closed) const;
+    bool lose(const std::shared_ptr<Operation> &operation);
     std::vector<int> awaited(const Operation &operation) const;
+    std::string label(const Operation &operation) const;
+    std::string name_of_peer(const Operation &operation) const;
     std::string unwanted(const Operation &operation) const;
+    void tell_own_need(Operation &operation) const;
+    Failure left_by(int member, const Operation &operation) const;
     void collect();
     void end(Operation &operation);
     void record(const Operation &operation);
@@ -162,7 +164,8 @@ class PointToPoint {
     }
     void check_usable() const;
     void end_awaited_receives();
-    void warn_of_unmatched();
+    void warn_of_unmatched() const;
+    void warn_of(const std::vector<Unmatched> &messages, const char *what, const char *end) const;
 
     Members &members_;
     CommunicatorLane &lane_;
@@ -191,6 +194,7 @@ class PointToPoint {
     Operations deferred_;            // not begun yet, as they come after others, or after a mark
     std::optional<Failure> failure_; // once set, everything fails with it and the machine stands still
     bool has_raised_ = false;        // something has
+    std::vector<Unmatched> lost_;    // sent by isend to those named as sources, which had closed
     std::uint32_t seen_alarm_ = 0;
     std::uint64_t seen_done_ = 0;
     unsigned num_runs_ = 0;

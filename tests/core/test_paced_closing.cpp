@@ -41,7 +41,7 @@ void check_is_missed(int closed, const std::function<void()> &action) {
     const auto start = Clock::now();
     const auto failure = failure_of(action);
     CHECK(failure && failure->cause == Cause::aborted && failure->rank == closed);
-    CHECK(failure->text == "it closed its communicator", failure->text);
+    CHECK(failure->missing == std::vector{closed}, failure->text);
     CHECK(Clock::now() - start < patience / 4);
 }
 

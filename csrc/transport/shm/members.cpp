@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 #include <sched.h>
+#include <type_traits>
+#include <utility>
 
 namespace hocket {
 namespace {
@@ -22,6 +24,21 @@ Members::Members(std::shared_ptr<Context> context, std::vector<int> ranks, int r
     if (ranks_.size() > AbortRecord::max_members) throw Failure::internal("a communicator has at most 1024 members");
     own().process_namespace.store(namespace_, std::memory_order_relaxed);
     own().process.store(getpid(), std::memory_order_release);
+}
+
+void Members::address(Failure &failure) const {
+    failure.self = rank_of(rank_);
+    if (failure.rank >= 0) failure.rank = rank_of(failure.rank);
+    for (int &member : failure.missing) member = rank_of(member);
+    const auto by_rank = [this](const auto &by_member) {
+        std::remove_cvref_t<decltype(by_member)> found;
+        for (const auto &[member, value] : by_member) found[rank_of(member)] = value;
+        return found;
+    };
+    failure.calls = by_rank(failure.calls);
+    failure.sites = by_rank(failure.sites);
+    if (failure.cause != Cause::mismatch || failure.sequence != 0) return;
+    for (auto &[rank, call] : failure.calls) call.root = rank_of(call.root); // who sent the message
 }
 
 bool Members::has_closed(int member) const {
@@ -146,12 +163,13 @@ void Members::tell_stall(std::chrono::nanoseconds waited, const std::string &wha
                          std::uint64_t call, const std::string &known) const {
     // Of two ranks that store at once and then look, at least one sees the other.
     own().waits_in.store(call, std::memory_order_seq_cst);
-    own().waits_for.store(call != 0 || members.size() == 1 ? members.front() + 1 : 0, std::memory_order_seq_cst);
-    std::string found = circle();
-    if (!known.empty()) found = found.empty() ? known : known + "; " + found;
+    // Who knows that it waits in vain is in no circle: another order of calls would not help.
+    const bool may_be_in_circle = known.empty() && (call != 0 || members.size() == 1);
+    own().waits_for.store(may_be_in_circle ? members.front() + 1 : 0, std::memory_order_seq_cst);
+    const std::string found = known.empty() ? circle() : known;
     std::string names;
-    for (int member : members) names += (names.empty() ? "" : ", ") + std::to_string(member);
-    std::fprintf(stderr, "hocket: rank %d has waited %lld s in %s for %s %s%s%s\n", rank_,
+    for (int member : members) names += (names.empty() ? "" : ", ") + std::to_string(rank_of(member));
+    std::fprintf(stderr, "hocket: rank %d has waited %lld s in %s for %s %s%s%s\n", rank_of(rank_),
                  static_cast<long long>(std::chrono::duration_cast<std::chrono::seconds>(waited).count()), what.c_str(),
                  members.size() == 1 ? "rank" : "ranks", names.c_str(), found.empty() ? "" : "; ", found.c_str());
 }
@@ -172,7 +190,8 @@ std::string Members::circle() const {
     } while (member != rank_);
     const char *const advice =
         only_messages ? ": use sendrecv, or batch" : ": make the calls in one order on all ranks";
-    if (members.size() == 1) return "rank " + std::to_string(rank_) + " waits for itself" + advice;
+    if (members.size() == 1) return name_of(rank_) + " waits for itself" + advice;
+    for (int &one : members) one = rank_of(one);
     std::ranges::sort(members);
     std::string names;
     for (int one : members)
@@ -181,18 +200,18 @@ std::string Members::circle() const {
 }
 
 Failure Members::closed_here() const {
-    Failure failure = closed_failure(rank_, 0);
-    failure.self = rank_;
+    Failure failure = closed_failure(rank_, 0, "it closed its communicator");
+    address(failure);
     return failure;
 }
 
-Failure closed_failure(int member, std::uint64_t sequence) {
+Failure closed_failure(int member, std::uint64_t sequence, std::string text) {
     Failure failure;
     failure.cause = Cause::aborted;
     failure.rank = member;
     failure.sequence = sequence;
     failure.missing = {member};
-    failure.text = "it closed its communicator";
+    failure.text = std::move(text);
     return failure;
 }
 

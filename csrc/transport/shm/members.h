@@ -22,6 +22,11 @@ class Members {
 
     int rank() const { return rank_; }
     int size() const { return static_cast<int>(ranks_.size()); }
+    /// The rank of a member in the job, by which all messages name it.
+    int rank_of(int member) const { return ranks_[static_cast<std::size_t>(member)]; }
+    std::string name_of(int member) const { return "rank " + std::to_string(rank_of(member)); }
+    /// Of a failure, as this rank raises it: says so, and names ranks of the job instead of members.
+    void address(Failure &failure) const;
     ControlPage &control(int member) const { return transport_.control(member); }
     ControlPage &own() const { return control(rank_); }
     bool is_dead(int member) const { return context_->is_dead(rank_of(member)); }
@@ -49,7 +54,7 @@ class Members {
     void await_readers(const ShmTransport &transport, std::atomic<std::uint64_t> ControlPage::*reading,
                        std::uint64_t call) const;
 
-    /// Says on standard error whom this rank waits for, why in vain where that is `known`, and what is known of a
+    /// Says on standard error whom this rank waits for, and why in vain where that is `known`; else what is known of a
     /// circle of waits. `call`: the number of the one in which it waits, 0 for a message.
     void tell_stall(std::chrono::nanoseconds waited, const std::string &what, const std::vector<int> &members,
                     std::uint64_t call, const std::string &known = "") const;
@@ -64,7 +69,6 @@ class Members {
 
   private:
     bool is_stopped(int member) const;
-    int rank_of(int member) const { return ranks_[static_cast<std::size_t>(member)]; }
 
     std::shared_ptr<Context> context_;
     std::vector<int> ranks_;
@@ -73,7 +77,9 @@ class Members {
     const ShmTransport &transport_;
 };
 
-/// "it closed its communicator", said of a member by one that still needs it.
-Failure closed_failure(int member, std::uint64_t sequence);
+/// Of a member that has closed, by one that still needs it; `text` says what for.
+Failure closed_failure(int member, std::uint64_t sequence, std::string text);
+/// Ends such a text where nobody knows more.
+inline constexpr const char *does_each_match = ": does every rank make the matching call?";
 
 } // namespace hocket

@@ -61,7 +61,10 @@ def exception_of(
     this_rank: int,
     label: str,
 ) -> HocketError:
-    """Returns the exception for a failure of the core; the arguments are the fields of csrc/base/error.h."""
+    """Returns the exception for a failure of the core; the arguments are the fields of csrc/base/error.h.
+
+    Ranks are those of the job, in the text and in the fields of the exception: the core has looked them up.
+    """
     if len({call[:-1] for call in calls.values()}) != 1 or len(set(calls.values())) == 1:
         label = label.partition(" by ")[0]  # which algorithm runs says something only if it alone differs
     where = f"rank {this_rank}" + (
@@ -74,10 +77,15 @@ def exception_of(
         return _mismatch(where, sequence, calls, sites, text) if sequence else _message_mismatch(where, calls, text)
     if cause == Cause.TIMEOUT:
         ranks = name_ranks(missing) if missing else "its peers"
+        is_one = len(missing) == 1
         what = "not done" if rank in (-1, this_rank) else f"rank {rank} was not done"
-        why = text or f"it waited for {ranks}. See what they do instead, or pass a longer timeout="
+        what, found = f"{what} within {seconds:g} s", f"it waited for {ranks}"
+        if calls:  # of those that have come
+            what, found = f"{ranks} {'has' if is_one else 'have'} not come within {seconds:g} s", ""
+        advice = f"see what {'it does' if is_one else 'they do'} instead, or pass a longer timeout="
+        why = text or (f"{found}. {advice.capitalize()}" if found else advice)
         return CollectiveTimeout(
-            f"{where}: {what} within {seconds:g} s; {why}. {_ONLY_CLOSE.capitalize()}",
+            f"{where}: {what}; {why}. {_ONLY_CLOSE.capitalize()}",
             missing=missing,
             seconds=seconds,
             sequence=sequence,
@@ -87,8 +95,12 @@ def exception_of(
             f"{where}: the process of rank {rank} ended; see its output. {_ONLY_CLOSE.capitalize()}", rank=rank
         )
     if cause == Cause.ABORTED and missing:
-        left = _left(sequence, missing, calls, sites, this_rank)
-        return PeerAborted(f"{where}: {left} {_ONLY_CLOSE.capitalize()}", rank=rank, reason=text)
+        needed = text.removeprefix(f"rank {this_rank} is in {label}")
+        needed = f" before that{needed}" if needed != text else f", but {text}"
+        left = _left(sequence, missing, calls, sites, needed, this_rank)
+        return PeerAborted(
+            f"{where}: {left} {_ONLY_CLOSE.capitalize()}", rank=rank, reason="it closed its communicator"
+        )
     if cause == Cause.ABORTED:
         who = f"rank {rank}" if rank != this_rank else "this rank itself"
         why = text or "without a reason"
@@ -111,18 +123,25 @@ def _left(
     missing: Sequence[int],
     calls: Mapping[int, tuple[int, ...]],
     sites: Mapping[int, str],
+    needed: str,
     this_rank: int,
 ) -> str:
-    """Returns what to say of ranks that closed their communicator while other ranks, those of `calls`, needed them."""
+    """Returns what to say of ranks that closed their communicator while other ranks, those of `calls`, needed them.
+
+    needed: what for, in words, if there are no `calls`.
+    """
     if this_rank in missing:
         return "this rank itself has closed its communicator; close it after its last call on any thread."
     if not calls:
-        return (
-            f"{name_ranks(missing)} closed the communicator before what this rank waits for: does every rank make the "
-            "matching call?"
-        )
+        return f"{name_ranks(missing)} closed the communicator{needed}" + ("" if needed.endswith("?") else ".")
     kind = _value("kind", dict(zip(_FIELDS, next(iter(calls.values())), strict=True)))
     inside = ", ".join(_at(ranks, site) for site, ranks in _by(calls, lambda rank: sites.get(rank, "")))
+    if len(calls) < len(missing):
+        verb = "has" if len(calls) == 1 else "have"
+        return (
+            f"{inside} {verb} made one call more than {name_ranks(missing)}, which closed: {kind} (call {sequence}); "
+            "does every rank call it?"
+        )
     verb = "is" if len(calls) == 1 else "are"
     return (
         f"{name_ranks(missing)} left without {kind} (call {sequence}), which {inside} {verb} in: does every rank call "

@@ -75,6 +75,7 @@ def calling(name: str) -> Iterator[None]:
 class Calls(_core.Caller):
     """The base of every part of a Communicator: how it calls the core. The attributes are the Communicator's."""
 
+    context: Any
     _core: Any
     _rank: int
     _size: int
@@ -135,7 +136,7 @@ class Calls(_core.Caller):
             core.run(*call)
             del held
             return result
-        work = Work(core, (x, result, held), result, f"{collective} on rank {self._rank}")
+        work = Work(core, (x, result, held), result, f"{collective} on rank {self.context.rank}")
         self._works.add(work)  # before it starts: an interrupt in between must not free its memory
         work.start((*call, launch_mark(stream)))
         return work if async_op else work.wait()

@@ -32,9 +32,9 @@ from hocket.runtime.communicator.objects import Objects
 from hocket.runtime.communicator.refusals import no_attribute
 from hocket.runtime.plans import find
 from hocket.runtime.ranks.cores import beside, far, have_cores, neighbours, num_cores, own_cores
-from hocket.runtime.ranks.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, link_here, may_attach
+from hocket.runtime.ranks.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, here, link_here, may_attach
 from hocket.runtime.ranks.failure_reports import reason_of, tell_uncaught
-from hocket.runtime.ranks.process_end import at_process_end, watch_process
+from hocket.runtime.ranks.process_end import at_process_end, fail_process, watch_process
 from hocket.runtime.rendezvous.join import join
 from hocket.runtime.streams.stream import stream
 from hocket.runtime.streams.work import InFlight
@@ -326,7 +326,7 @@ class Communicator(Objects):
         new_rank, timeout = members.index(self._rank), self._default.timeout
         group = tuple(self.group[member] for member in members)
         core, parent = self.context._core, self._usable()
-        intent = groups.Intent(members, self._size, grid)
+        intent = groups.Intent(members, self.group, grid)
         with groups.endpoints(core, parent, intent, self._rank, timeout) as endpoints:
             made = Communicator(self.context, group, new_rank, endpoints)
         made._policy, made._default, made._settings = self._policy, self._default, dict(self._settings)
@@ -391,13 +391,14 @@ class Communicator(Objects):
         return {"calls": sum(algorithms.values()), "seconds": self._usable().busy_seconds, "algorithms": algorithms}
 
     def __repr__(self) -> str:
-        return f"<hocket.Communicator rank {self._rank} of {self._size}{' (closed)' if self._core is None else ''}>"
+        of = "" if self.group == tuple(range(self.context.size)) else f", ranks {self.group} of the job"
+        return f"<hocket.Communicator rank {self._rank} of {self._size}{of}{' (closed)' if self._core is None else ''}>"
 
     def _usable(self) -> Any:
         if self._core is None:
             raise CommunicationError(
-                f"rank {self._rank}: the communicator is closed; use it inside its `with` block, or make another one "
-                "with hocket.init()"
+                f"rank {self.context.rank}: the communicator is closed; use it inside its `with` block, or make "
+                "another one with hocket.init()"
             )
         return self._core
 
@@ -427,7 +428,15 @@ class Communicator(Objects):
         try:
             self.close()
         except Exception as failure:  # no caller can catch it here
-            print(f"hocket: {failure}", file=sys.stderr)
+            _tell(failure)
+
+
+def _tell(failure: Exception) -> None:
+    """Says what was found as a communicator closed while no caller could catch it, and makes the process fail."""
+    print(f"hocket: {failure}", file=sys.stderr)
+    if here.scope.environment is None:  # else the rank ends before its process
+        tell_uncaught(failure)
+        fail_process()
 
 
 def _serving(algorithm: str) -> set[str]:
@@ -476,4 +485,4 @@ def _close_all(error: BaseException | None) -> None:
         try:
             context._end(error)
         except Exception as failure:  # if one cannot be closed, the others are closed all the same
-            print(f"hocket: {failure}", file=sys.stderr)
+            _tell(failure)

@@ -17,7 +17,7 @@ from hocket.runtime.communicator.arguments import refused_rank
 
 _NO_ROOM = (1 << 64) - 1
 _OFFSET = struct.Struct("<Q")
-_TAG = 0  # of all messages here; those of objects have other tags (objects.py)
+_TAG = 0  # of all messages here
 
 
 def check_ranks(what: str, ranks: Sequence[int], size: int) -> list[int]:
@@ -44,11 +44,24 @@ def members_of_color(said: Any, rank: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Intent:
-    """The group that a rank makes: its members, which are ranks of a parent of `size` ranks, and its grid, or ""."""
+    """The group that a rank makes: its members, which are ranks of the parent, and its grid, or "".
+
+    parent: the ranks in the job of the parent's ranks, by which messages name them.
+    """
 
     members: list[int]
-    size: int
+    parent: tuple[int, ...]
     grid: str = ""
+
+    @property
+    def size(self) -> int:
+        """The number of ranks of the parent."""
+        return len(self.parent)
+
+    @property
+    def named(self) -> list[int]:
+        """The members as ranks of the job."""
+        return [self.parent[member] for member in self.members]
 
     def encoded(self) -> bytes:
         """Returns the same number of bytes on all ranks of the parent; of a long text the hash, and the beginning."""
@@ -59,12 +72,12 @@ class Intent:
         return _layout(self.size).pack(*places, hashlib.sha256(grid).digest()[:8], grid)
 
     @classmethod
-    def decoded(cls, data: bytes, size: int) -> "Intent":
+    def decoded(cls, data: bytes, parent: tuple[int, ...]) -> "Intent":
         """Returns what a member has encoded; of a long text the beginning."""
-        *places, _, grid = _layout(size).unpack(data)
-        members = [member for member in range(size) if places[member] >= 0]
+        *places, _, grid = _layout(len(parent)).unpack(data)
+        members = [member for member in range(len(parent)) if places[member] >= 0]
         text = grid.rstrip(bytes(1)).decode(errors="replace")
-        return cls(sorted(members, key=lambda member: places[member]), size, text)
+        return cls(sorted(members, key=lambda member: places[member]), parent, text)
 
 
 def _layout(size: int) -> struct.Struct:
@@ -89,14 +102,14 @@ def endpoints(context: Any, core: Any, intent: Intent, rank: int, timeout: float
         try:
             offsets = _exchange(core, mine, intent, rank, timeout)
         except CollectiveTimeout as error:
-            late = f"{error}. Rank {rank} makes a group of ranks {members}"
+            late = f"{error}. Rank {intent.parent[rank]} makes a group of ranks {intent.named}"
             raise CollectiveTimeout(late, missing=error.missing, seconds=error.seconds, sequence=0) from None
         if failure is not None:
             raise failure
         if _NO_ROOM in offsets:
-            guilty = members[offsets.index(_NO_ROOM)]
+            guilty = intent.named[offsets.index(_NO_ROOM)]
             raise ResourceError(
-                f"rank {rank}: rank {guilty} has no memory left for another communicator; close some",
+                f"rank {intent.parent[rank]}: rank {guilty} has no memory left for another communicator; close some",
                 errno=28,
                 call="fallocate",
             )
@@ -122,7 +135,7 @@ def _exchange(core: Any, mine: int, intent: Intent, rank: int, timeout: float) -
         said = core.receive_internal(_OFFSET.size + len(own), member, _TAG, timeout)
         [offsets[member]] = _OFFSET.unpack_from(said)
         if said[_OFFSET.size :] != own:
-            _refuse(core, rank, intent, member, Intent.decoded(said[_OFFSET.size :], intent.size))
+            _refuse(core, rank, intent, member, Intent.decoded(said[_OFFSET.size :], intent.parent))
     for member in members:
         if member != rank:
             core.send_internal(layout.pack(*(offsets[one] for one in members)), member, _TAG, timeout)
@@ -132,8 +145,9 @@ def _exchange(core: Any, mine: int, intent: Intent, rank: int, timeout: float) -
 def _refuse(core: Any, rank: int, own: Intent, other: int, found: Intent) -> NoReturn:
     """Ends the parent on all its ranks, because two of them make different groups. Raises CollectiveMismatch."""
     values: dict[int, Any]
+    rank, other = own.parent[rank], own.parent[other]
     if own.members != found.members:
-        field, what, values = "members", "of ranks", {rank: own.members, other: found.members}
+        field, what, values = "members", "of ranks", {rank: own.named, other: found.named}
     else:
         field, what, values = "grid", "with grid", {rank: own.grid or "none", other: found.grid or "none"}
     text = (

@@ -27,7 +27,7 @@ _LEAST_APART = 4096  # bytes; a smaller buffer is copied into the pickle
 _HEAD_BYTES = 1024  # of the message that comes first and has small objects in it
 _ALIGNMENT = 64
 _MOST_TAG, _MOST_NUMBER = (1 << 31) - 1, (1 << 40) - 1
-_HEADS, _PARTS = 1 << 63, 1 << 63 | 1 << 62  # tags of Hocket's own messages: below them are those of groups
+_PARTS = 1 << 63  # tags of what follows the first message of an object, which has the tag of the program
 _numbers = count()  # of objects that this process sends as messages
 
 
@@ -133,7 +133,7 @@ class Objects(UnevenCollectives, PointToPoint):
         group, some = self._group(name), False
         for peer, number, parts in objects:
             for part in parts:
-                group.add_internal(True, part, peer, _PARTS | number, name)
+                group.add_object(True, part, peer, _PARTS | number, name)
                 some = True
         if some:
             self._exchange(group, name, timeout)
@@ -142,15 +142,15 @@ class Objects(UnevenCollectives, PointToPoint):
         """Receives what follows the first message of an object, and returns the object."""
         for part in arriving.missing():
             group = self._group(name)
-            group.add_internal(False, part, source, _PARTS | arriving.number, name)
+            group.add_object(False, part, source, _PARTS | arriving.number, name)
             self._exchange(group, name, timeout)
         return arriving.object()
 
     def _add(self, group: _core.MessageGroup, sends: bool, head: Bytes, peer: int, tag: int, name: str) -> None:
         """Adds the first message of an object to a group."""
-        number = _head_tag(name, tag)
+        number = _checked_tag(name, tag)
         try:
-            group.add_internal(sends, head, peer, number, name)
+            group.add_object(sends, head, peer, number, name)
         except ValueError as error:
             raise refused_rank(error, self._size) from None
 
@@ -175,10 +175,10 @@ def _check_host(name: str) -> None:
         )
 
 
-def _head_tag(name: str, tag: int) -> int:
+def _checked_tag(name: str, tag: int) -> int:
     if not isinstance(tag, int) or not 0 <= tag <= _MOST_TAG:
         raise ValueError(f"{name}: expected tag from 0 to {_MOST_TAG}, found {tag!r}")
-    return _HEADS | tag
+    return tag
 
 
 def _pickled(name: str, x: Any) -> tuple[bytes, list[Bytes]]:

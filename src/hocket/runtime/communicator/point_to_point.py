@@ -58,6 +58,7 @@ class PointToPoint:
 
         def _timeout_of(self, name: str) -> float: ...
 
+    context: Any
     _core: Any
     _rank: int
     _size: int
@@ -152,7 +153,7 @@ class PointToPoint:
 
     def _begin(self, group: _core.MessageGroup, name: str, timeout: float | None) -> list[MessageWork]:
         core, seconds = self._usable(), self._seconds(name, timeout)
-        what = f"{name} on rank {self._rank}"
+        what = f"{name} on rank {self.context.rank}"
         works: list[MessageWork] = []
         begun: list[Any] = []
         try:

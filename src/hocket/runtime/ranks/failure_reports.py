@@ -23,7 +23,9 @@ _MAX_BYTES = 64
 _CREDENTIALS = struct.Struct("3i")  # process, user and group
 
 _SENTENCE_END = re.compile(r"(?<=[.?!])\s+(?=[A-Z])|\n")
-_LATE = re.compile(r"\brank (\d+)(?:, [^:]*)?(?:: not| was not) done within")
+_LATE = re.compile(
+    r"\branks? (\d+)[-, \d]*(?:, [^:]*)?(?:: not done| was not done| has not come| have not come) within"
+)
 
 _told: set[tuple[int, str]] = set()  # by process: a forked child tells for itself
 

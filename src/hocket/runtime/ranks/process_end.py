@@ -12,10 +12,13 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from hocket import _core
+
 _Callback = TypeVar("_Callback", bound=Callable[[BaseException | None], None])
 
 _FIRST, _LAST = 1000, -1000  # priorities of multiprocessing's finalizers; between them it waits for child processes
 
+_fails = False  # whether what was found at the end makes it a failure
 _callbacks: list[Callable[[BaseException | None], None]] = []
 _watched = 0  # the id of the process whose finalizers call them
 
@@ -28,6 +31,13 @@ def at_process_end(callback: _Callback) -> _Callback:
     _callbacks.append(callback)
     atexit.register(lambda: callback(getattr(sys, "last_value", None)))
     return callback
+
+
+def fail_process() -> None:
+    """Makes the process end with exit code 1 if it would end with 0."""
+    global _fails
+    _fails = True
+    _core.fail_at_exit()
 
 
 def watch_process() -> None:
@@ -54,6 +64,8 @@ def _end() -> None:
     if _uncaught() is None:
         threading._shutdown()  # type: ignore[attr-defined]  # the threads of the program end first, as at any end
         _call_all(None)
+        if _fails and not getattr(sys.exc_info()[1], "code", None):
+            raise SystemExit(1)  # multiprocessing takes its exit code
 
 
 def _call_all(error: BaseException | None) -> None:

@@ -114,6 +114,12 @@ class Work(_core.WorkFields, Marked):
         """The tag of the message of a receive; None until it is received, and for other operations."""
         return None
 
+    def __repr__(self) -> str:
+        state = "not done"
+        if self.is_completed():
+            state = "done" if self._mark is None or self.exception() is None else "failed"
+        return f"<hocket.Work {self._what}: {state}>"
+
     def _in_traces(self) -> tuple[str, int]:
         return self._what.partition(" ")[0], 0
 
@@ -123,7 +129,7 @@ class Work(_core.WorkFields, Marked):
     def _held_up(self) -> tuple[tuple[int, ...], int, str]:
         """Returns the ranks for which it waits, its number on the communicator, and the cause as text."""
         sequence = self._work.sequence
-        missing = tuple(self._communicator.behind(sequence)) if sequence else ()
+        missing = tuple(self._communicator.ranks_behind(sequence)) if sequence else ()
         cause = f"waits for {name_ranks(missing)}" if missing else "runs" if sequence else "has to await earlier calls"
         return missing, sequence, cause
 
