@@ -2,13 +2,11 @@
 
 import contextlib
 import os
-import re
 import subprocess
 import sys
 import textwrap
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +18,7 @@ import hocket
 from hocket.errors import CollectiveMismatch, CollectiveTimeout, PeerAborted, RendezvousError
 from hocket.torch_backend import _create
 from hocket.torch_backend.roll_call import call_roll, come
-from tests.torch_backend.ranks import run, start
-from tests.waiting import wait_until
+from tests.torch_backend.ranks import given_to, run
 
 
 def bad_arguments() -> None:
@@ -243,80 +240,6 @@ def test_the_shortest_timeouts_end(seconds: float, error: type[Exception], words
 def second_of_two(store: Any, seconds: float) -> Any:
     """What torch.distributed passes to rank 1 of a default group of two ranks."""
     return given_to(1, 2, store, seconds)
-
-
-def given_to(rank: int, size: int, store: Any, seconds: float) -> Any:
-    """What torch.distributed passes to a rank of a default group."""
-    return SimpleNamespace(
-        store=store, group_rank=rank, group_size=size, timeout=timedelta(seconds=seconds), global_ranks_in_group=[]
-    )
-
-
-def test_the_ranks_that_have_come_are_not_taken_for_missing() -> None:
-    store = dist.HashStore()
-    for rank, missing in ((3, (0, 1, 2)), (2, (0, 1))):
-        with pytest.raises(dist.DistBackendError, match="did not come to the store") as caught:
-            _create(given_to(rank, 4, store, 0.001), None)
-        assert caught.value.__cause__.missing == missing
-    words = r": ranks 0, 1 of 4 did not come .*, ranks 2, 3 came .*; rank 0 may only wait for rank 1, so look there"
-    assert re.search(words, str(caught.value))
-
-
-def test_a_store_that_rank_0_takes_along_still_tells_which_ranks_were_missing() -> None:
-    class Ending(dist.Store):
-        def __init__(self) -> None:
-            super().__init__()
-            self.keys, self.num_looks = set(), 0
-
-        def set(self, key: str, value: str) -> None:
-            self.keys.add(key)
-
-        def check(self, keys: list[str]) -> bool:
-            self.num_looks += keys == ["hocket/came/1"]
-            if self.num_looks > 1:
-                raise dist.DistNetworkError("connection reset by peer")
-            return set(keys) <= self.keys | {"hocket/came/3"}
-
-    with pytest.raises(dist.DistBackendError, match=r"rank 2 of 4 lost the store .* waiting for ranks 0, 1;"):
-        _create(given_to(2, 4, Ending(), 60.0), None)
-
-
-class Leaving(dist.Store):
-    """A store as rank 1 sees it if rank 0, which serves it, leaves as soon as it can: after the address nothing comes.
-
-    It waits until rank 0 has left: a rank 0 that in turn waits for rank 1 would never leave.
-    """
-
-    def __init__(self, store: Any, left: Path) -> None:
-        super().__init__()
-        self.store, self.left, self.is_read = store, left, False
-
-    def set(self, key: str, value: Any) -> None:
-        self.store.set(key, value)
-
-    def check(self, keys: list[str]) -> bool:
-        if self.is_read:
-            wait_until(self.left.exists)
-            raise dist.DistNetworkError("broken pipe")
-        found: bool = self.store.check(keys)
-        return found
-
-    def get(self, key: str) -> bytes:
-        found: bytes = self.store.get(key)
-        self.is_read = True
-        return found
-
-
-def leaving_early(rank: int, path: str) -> None:
-    store: Any = dist.FileStore(f"{path}/store", 2)
-    group = _create(given_to(rank, 2, store if rank == 0 else Leaving(store, Path(path) / "left"), 60.0), None)
-    group.shutdown()
-    if rank == 0:
-        (Path(path) / "left").touch()
-
-
-def test_no_rank_needs_the_store_once_rank_0_has_met_the_others(tmp_path: Path) -> None:
-    start(leaving_early, 2, str(tmp_path))
 
 
 def test_a_store_that_is_lost_is_no_timeout() -> None:
