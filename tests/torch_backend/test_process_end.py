@@ -35,7 +35,7 @@ PROGRAM = """
             try:
                 dist.all_reduce(x)
             except dist.DistBackendError as error:
-                assert error.__cause__.reason == "ValueError: no luck", error
+                assert error.cause.reason == "ValueError: no luck", error
             else:
                 raise AssertionError("the other has ended")
             open(path + ".told", "w").close()
@@ -80,7 +80,7 @@ def each_its_own_root() -> str:
     dist.broadcast(torch.zeros(3), rank)  # a root has not to wait for others
     with pytest.raises(dist.DistBackendError, match="the ranks differ in root") as caught:
         dist.destroy_process_group()
-    assert type(caught.value.__cause__) is CollectiveMismatch
+    assert type(caught.value.cause) is CollectiveMismatch
     dist.destroy_process_group()
     return str(caught.value)
 

@@ -19,7 +19,7 @@ def test_the_ranks_that_have_come_are_not_taken_for_missing() -> None:
     for rank, missing in ((3, (0, 1, 2)), (2, (0, 1))):
         with pytest.raises(dist.DistBackendError, match="did not come to the store") as caught:
             _create(given_to(rank, 4, store, 0.001), None)
-        assert caught.value.__cause__.missing == missing
+        assert caught.value.cause.missing == missing
     words = r": ranks 0, 1 of 4 did not come .*, ranks 2, 3 came .*; rank 0 may only wait for rank 1, so look there"
     assert re.search(words, str(caught.value))
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from hocket.torch_backend.handles import BackendError
 from hocket.torch_backend.roll_call import come
+from hocket.torch_backend.told_errors import BackendError
 
 _OK = b"ok"
 _READING_SECONDS = (

@@ -31,14 +31,7 @@ from hocket.runtime import (
 from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.computing import observed, record_computing
 from hocket.torch_backend.cuda import launching
-from hocket.torch_backend.handles import (
-    FinishedWork,
-    Futures,
-    RunningWork,
-    backend_error,
-    raise_to_torch,
-    told_to_torch,
-)
+from hocket.torch_backend.handles import FinishedWork, Futures, RunningWork
 from hocket.torch_backend.meeting import Met, Options, meet
 from hocket.torch_backend.monitored import MonitoredBarrier
 from hocket.torch_backend.operands import (
@@ -55,6 +48,7 @@ from hocket.torch_backend.options import learn_options
 from hocket.torch_backend.reduce_ops import divided, is_integer, reduction_of
 from hocket.torch_backend.sparse import all_reduce_sparse
 from hocket.torch_backend.tensors import Finish, on_current_stream, single, source, source_of, target, target_of
+from hocket.torch_backend.told_errors import hide_own_frames, raise_to_torch, told_to_torch
 
 _FINISHED = FinishedWork()
 _GRACE_SECONDS = 5.0  # for operations without a waiter, when a group is left
@@ -74,6 +68,7 @@ class ProcessGroup(dist.ProcessGroup):
     def __init__(self, given: Any, options: Options | None) -> None:
         super().__init__(given.group_rank, given.group_size)
         self._store = given.store
+        hide_own_frames()
         default = dist.group.WORLD if given.global_ranks_in_group else None
         with told_to_torch:
             self._met: Met = meet(given, options, default._met if isinstance(default, ProcessGroup) else None)
@@ -421,7 +416,7 @@ class ProcessGroup(dist.ProcessGroup):
                 return _FINISHED if finish is None else FinishedWork()  # a call with a finish is not to be repeated
             begun = method(*arguments, **options, async_op=True)
         except HocketError as error:
-            raise backend_error(error) from error
+            raise_to_torch(error)
         return self._kept(RunningWork([begun], outputs, [finish], self._futures))
 
     def _sparse(self, tensor: Any, opts: Any, timeout: timedelta | None) -> Any:
