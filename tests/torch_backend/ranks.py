@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 SECONDS = 60  # timeout of every operation, unless a test has its own
@@ -87,6 +88,13 @@ def _answer(pipe: Any, main: Callable[..., Any], arguments: tuple[Any, ...]) -> 
     faulthandler.cancel_dump_traceback_later()
     if not answer[0]:
         os._exit(1)  # like a program that fails: without waiting for its peers
+
+
+def given_to(rank: int, size: int, store: Any, seconds: float) -> Any:
+    """What torch.distributed passes to a rank of a default group."""
+    return SimpleNamespace(
+        store=store, group_rank=rank, group_size=size, timeout=timedelta(seconds=seconds), global_ranks_in_group=[]
+    )
 
 
 def descriptors() -> list[str]:

@@ -289,7 +289,7 @@ def timeouts() -> None:
         words = r"rank 0 did not come within 0\.2 s to make the group of ranks \[0, 1\]"
         with pytest.raises(dist.DistBackendError, match=words) as caught:
             dist.new_group([0, 1], timeout=timedelta(seconds=0.2), use_local_synchronization=True)
-        assert caught.value.__cause__.missing == (0,)
+        assert caught.value.cause.missing == (0,)
     dist.barrier()
 
 

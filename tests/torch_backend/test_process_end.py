@@ -7,6 +7,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
+
+from hocket.errors import CollectiveMismatch
+from tests.torch_backend.ranks import run
 
 PROGRAM = """
     import multiprocessing.util, os, sys, time, torch, torch.distributed as dist, torch.multiprocessing as mp
@@ -30,7 +35,7 @@ PROGRAM = """
             try:
                 dist.all_reduce(x)
             except dist.DistBackendError as error:
-                assert error.__cause__.reason == "ValueError: no luck", error
+                assert error.cause.reason == "ValueError: no luck", error
             else:
                 raise AssertionError("the other has ended")
             open(path + ".told", "w").close()
@@ -68,6 +73,20 @@ def test_a_rank_ends_without_destroy(method: str, ending: str, tmp_path: Path) -
     assert result.returncode == expected, result.stderr
     assert "AssertionError" not in result.stderr, result.stderr
     assert (tmp_path / "store.told").exists() == (ending != "return") or method == "mp.spawn"
+
+
+def each_its_own_root() -> str:
+    rank = dist.get_rank()
+    dist.broadcast(torch.zeros(3), rank)  # a root has not to wait for others
+    with pytest.raises(dist.DistBackendError, match="the ranks differ in root") as caught:
+        dist.destroy_process_group()
+    assert type(caught.value.cause) is CollectiveMismatch
+    dist.destroy_process_group()
+    return str(caught.value)
+
+
+def test_calls_that_differ_and_that_no_rank_had_to_wait_in_fail_at_destroy() -> None:
+    assert all("0 on rank 0; 1 on rank 1; pass the same root" in told for told in run(each_its_own_root, 2))
 
 
 RECEIVING = """

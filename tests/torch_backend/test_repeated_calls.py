@@ -207,7 +207,7 @@ def failing() -> None:
         dist.group.WORLD.communicator.abort("enough")
     with pytest.raises(dist.DistBackendError, match="enough") as caught:
         dist.all_reduce(tensor)
-    assert type(caught.value.__cause__).__name__ == "PeerAborted"
+    assert type(caught.value.cause).__name__ == "PeerAborted"
     dist.destroy_process_group()
     with pytest.raises(ValueError, match="Default process group"):
         dist.all_reduce(tensor)

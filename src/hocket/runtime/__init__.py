@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from hocket.runtime.communicator.repeated import read_options as read_options
     from hocket.runtime.failures import exception_of as exception_of
     from hocket.runtime.launch.launcher import run_ranks as run_ranks
+    from hocket.runtime.launch.tracebacks import debugging as debugging
+    from hocket.runtime.launch.tracebacks import without_own_frames as without_own_frames
     from hocket.runtime.memory import empty as empty
     from hocket.runtime.memory import record_stream as record_stream
     from hocket.runtime.ranks.environment import MAX_ADDRESS_BYTES as MAX_ADDRESS_BYTES
@@ -79,6 +81,7 @@ else:
             "communicator.repeated": ["GroupCalls", "cached_group_method", "note_written", "read_options"],
             "failures": ["exception_of"],
             "launch.launcher": ["run_ranks"],
+            "launch.tracebacks": ["debugging", "without_own_frames"],
             "memory": ["empty", "record_stream"],
             "ranks.environment": ["MAX_ADDRESS_BYTES", "discover", "may_attach", "new_address", "paced_link"],
             "ranks.process_end": ["at_process_end"],

@@ -7,6 +7,7 @@ of the group "torch.backends"). All other modules are loaded when the first proc
     operands.py        lists of tensors and options of a call
     tensors.py         tensors as arrays of the core, with any strides
     handles.py         handles of operations, and futures
+    told_errors.py     errors in the words and the class of PyTorch
     meeting.py         the meeting of ranks over the store of a process group
     roll_call.py       ranks that make different groups are told so
     monitored.py       monitored_barrier
@@ -19,9 +20,9 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hocket.torch_backend.handles import BackendError
     from hocket.torch_backend.meeting import Options
     from hocket.torch_backend.replacing import replace_gloo
+    from hocket.torch_backend.told_errors import BackendError
 
 __all__ = ["BackendError", "Options", "register", "replace_gloo"]
 
@@ -47,7 +48,7 @@ def _create(given: Any, options: Any) -> Any:
 
 def __getattr__(name: str) -> Any:
     if name == "BackendError":
-        from hocket.torch_backend.handles import BackendError
+        from hocket.torch_backend.told_errors import BackendError
 
         return BackendError
     if name == "Options":

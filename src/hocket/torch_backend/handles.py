@@ -2,9 +2,8 @@
 
 import contextlib
 import queue
-import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any
@@ -12,49 +11,20 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hocket.errors import CollectiveTimeout, HocketError, RendezvousError
+from hocket.errors import HocketError
 from hocket.runtime import InFlight, current_stream, stream
 from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.tensors import Finish, on_current_stream
+from hocket.torch_backend.told_errors import backend_error, raise_to_torch, told_to_torch
 
 _PATIENCE_SECONDS = 0.05  # for the callbacks of a future, before another thread sets the next futures
 
 
-class BackendError(dist.DistBackendError):
-    """The error that PyTorch programs catch; __cause__ is Hocket's own error, with its fields."""
+def _parked() -> Iterator[None]:
+    yield
 
 
-class _ToldToTorch:
-    """A context that raises Hocket's errors as BackendError; a context of contextlib is a microsecond slower."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, HocketError):
-            raise backend_error(error) from error
-
-
-told_to_torch = _ToldToTorch()
-
-
-def raise_to_torch(error: BaseException) -> None:
-    """Raises the error of a call; Hocket's own errors become BackendError."""
-    with told_to_torch:
-        raise error
-
-
-def backend_error(error: HocketError) -> BackendError:
-    """Returns the error with " timeout " or " closed ", the words that programs look for, and its text unchanged."""
-    text = str(error)
-    end = " by destroy_process_group()" if text.endswith("can only be closed") else ""
-    if isinstance(error, RendezvousError):
-        text = f"the ranks of this process group did not meet: {text}"
-    elif isinstance(error, CollectiveTimeout):
-        text = f"a timeout ended this operation: {text}"
-    return BackendError(f"hocket: {text}{end}")
+_PARKED: Any = _parked()  # its frame has no caller
 
 
 @as_they_are
@@ -139,7 +109,7 @@ class RunningWork(dist.Work):
             if not all(work.is_completed() for work in self.works):
                 return False
         except HocketError as error:
-            raise backend_error(error) from error
+            raise_to_torch(error)
         if self._failure() is None:
             self._finish()
         self._leave()
@@ -197,11 +167,9 @@ class RunningWork(dist.Work):
         try:
             self.wait()
         except Exception as error:
-            # PyTorch puts the innermost frame and all its callers into the text, so this is a frame without a caller.
-            frame = sys._getframe()
-            while frame.f_back is not None:
-                frame = frame.f_back
-            raise error.with_traceback(TracebackType(None, frame, frame.f_lasti, frame.f_lineno)) from error.__cause__
+            # PyTorch puts the innermost frame and all its callers into the text: one frame, the same on all ranks.
+            at = TracebackType(None, _PARKED.gi_frame, 0, _PARKED.gi_frame.f_lineno)
+            raise error.with_traceback(at) from error.__cause__
         return self.tensors
 
     def _leave(self) -> None:

@@ -1,10 +1,12 @@
 """The meeting of a process group: rank 0 writes an address into the store, and all ranks go to Hocket's rendezvous.
 
-The key names the members, so that groups of other ranks do not meet. The address is deleted afterwards, because a store
-may serve several meetings under the same names: torchrun's does if a program destroys its groups and makes them again.
+The key names the members, so that groups of other ranks do not meet. Rank 0 deletes all keys once the ranks have met,
+because a store may serve several meetings under the same names: torchrun's does if a program destroys its groups and
+makes them again. Only then do the others go on, and none of them uses the store later: it may end with rank 0.
 """
 
 import contextlib
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,12 +25,14 @@ from hocket.runtime import (
     check_order,
     check_timeout,
     init,
+    name_ranks,
     new_address,
 )
-from hocket.torch_backend.roll_call import SHORTEST_WAIT_SECONDS, appear, call_roll, text_of
+from hocket.torch_backend.roll_call import SHORTEST_WAIT_SECONDS, appear, call_roll, loss_is_told, text_of
 
 _KEY = "hocket/address"
-_GONE = "hocket-address-is-gone"
+_CAME = "hocket/came"
+_LOOK_SECONDS = 0.2  # after this wait, a rank looks again which ranks have come
 
 
 @dataclass(frozen=True)
@@ -90,18 +94,16 @@ def meet(given: Any, options: Options | None, default: Met | None) -> Met:
     seconds = _seconds(given, chosen, default)
     store, rank, size = given.store, given.group_rank, given.group_size
     members: Sequence[int] = given.global_ranks_in_group  # of the default group; none for the default group itself
-    key = _KEY + "/" + text_of(members) if members else _KEY
+    place = _Place(store, text_of(members), rank, size, seconds)
     if members and default is not None:
         call_roll(store, default.address, members, rank, seconds)
     try:
-        address = _address(store, key, rank, size, seconds)
-        own = dist.PrefixStore(address, store)
+        address = place.address()
         try:
             communicator = init(rank, size, address=address, timeout=seconds)
         finally:
             if rank == 0:
-                with contextlib.suppress(RuntimeError):  # from a store that cannot delete
-                    store.delete_key(key)
+                place.clear()
     except RendezvousError as error:
         if not members:
             raise
@@ -110,15 +112,12 @@ def meet(given: Any, options: Options | None, default: Met | None) -> Met:
             missing=[members[one] for one in error.missing],
         ) from error
     try:
-        if rank == 0:
-            own.set(_GONE, "")
-        else:  # a rank may meet again soon, and must not find the old address
-            _await_first(own, _GONE, rank, size, seconds)
+        communicator.lower.follow_first(seconds)  # a rank may meet again soon, and must not find the old address
         communicator.configure(algorithm=chosen.algorithm, order=chosen.order, timeout=seconds)
     except BaseException:
         communicator.close()
         raise
-    return Met(communicator, own, address, seconds)
+    return Met(communicator, dist.PrefixStore(address, store), address, seconds)
 
 
 def _seconds(given: Any, options: Options, default: Met | None) -> float:
@@ -133,34 +132,73 @@ def _seconds(given: Any, options: Options, default: Met | None) -> float:
     return max(seconds, SHORTEST_WAIT_SECONDS)
 
 
-def _address(store: Any, key: str, rank: int, size: int, seconds: float) -> str:
-    """Returns the address from rank 0. It contains rank 0's host, because ranks on another host would get no answer."""
-    host = _host()
-    if rank == 0:
-        address = new_address()
-        store.set(key, f"{host} {address}")
+@dataclass(frozen=True)
+class _Place:
+    """The place in the store where one rank of a group looks for the others; `members` is a part of its keys."""
+
+    store: Any
+    members: str
+    rank: int
+    size: int
+    seconds: float
+
+    def address(self) -> str:
+        """Returns the address from rank 0. With it comes rank 0's host: ranks on another host would get no answer."""
+        host = _host()
+        if self.rank == 0:
+            address = new_address()
+            self.store.set(self._key(_KEY), f"{host} {address}")
+            return address
+        self._await_first()
+        text: str = self.store.get(self._key(_KEY)).decode()
+        found, _, address = text.partition(" ")
+        if not 0 < len(address) <= MAX_ADDRESS_BYTES:
+            raise RendezvousError(
+                f"rank {self.rank} of {self.size} found {text!r} in the store; expected a host and an address"
+            )
+        if found != host:
+            raise RendezvousError(
+                f"rank {self.rank} of {self.size} is on another host, or in another container, than rank 0: several "
+                "hosts are not supported yet; start all ranks on one host"
+            )
         return address
-    _await_first(store, key, rank, size, seconds)
-    text: str = store.get(key).decode()
-    found, _, address = text.partition(" ")
-    if not 0 < len(address) <= MAX_ADDRESS_BYTES:
-        raise RendezvousError(f"rank {rank} of {size} found {text!r} in the store; expected a host and an address")
-    if found != host:
-        raise RendezvousError(
-            f"rank {rank} of {size} is on another host, or in another container, than rank 0: several hosts are not "
-            "supported yet; start all ranks on one host"
-        )
-    return address
 
+    def clear(self) -> None:
+        """Deletes what the ranks have written, on rank 0."""
+        with contextlib.suppress(RuntimeError):  # from a store that cannot delete
+            for key in (self._key(_KEY), *(self._key(_CAME, other) for other in range(1, self.size))):
+                self.store.delete_key(key)
 
-def _await_first(store: Any, key: str, rank: int, size: int, seconds: float) -> None:
-    """Waits until rank 0 has written this key. Raises RendezvousError after `seconds`, or if the store is lost."""
-    if not appear(store, [key], seconds, f"rank {rank} of {size}", "rank 0"):
+    def _await_first(self) -> None:
+        """Waits until rank 0 has written the address.
+
+        Raises RendezvousError, which names all ranks that have not come, after the seconds, or if the store is lost: a
+        rank 0 that waits for the same ranks may give up first, and its store ends with it.
+        """
+        here, deadline = f"rank {self.rank} of {self.size}", time.monotonic() + self.seconds
+        keys = {other: self._key(_CAME, other) for other in range(1, self.size)}
+        late = [other for other in keys if other != self.rank]  # as of the last look
+        with loss_is_told(here, "rank 0"):
+            self.store.set(keys[self.rank], "")
+        left = self.seconds
+        while left > 0:
+            awaited = name_ranks([0, *late])
+            if appear(self.store, [self._key(_KEY)], min(left, _LOOK_SECONDS), here, awaited):
+                return
+            late = [other for other in late if not appear(self.store, [keys[other]], 0.0, here, awaited)]
+            left = deadline - time.monotonic()
+        came = [other for other in keys if other not in late]
+        advice = "check whether every rank started, and whether one ended early"
+        if late:  # the store of PyTorch that rank 0 serves lets it go on only when all ranks are connected
+            advice += f"; rank 0 may only wait for {name_ranks(late)}, so look there first"
         raise RendezvousError(
-            f"rank 0 of {size} did not come to the store of this process group within {seconds:g} s (reported by rank "
-            f"{rank}); check whether that process started, and whether it ended early",
-            missing=[0],
+            f"{name_ranks([0, *late])} of {self.size} did not come to the store of this process group within "
+            f"{self.seconds:g} s, {name_ranks(came)} came (reported by rank {self.rank}); {advice}",
+            missing=[0, *late],
         )
+
+    def _key(self, what: str, rank: int | None = None) -> str:
+        return "/".join([what, *([self.members] if self.members else []), *([] if rank is None else [str(rank)])])
 
 
 def _host() -> str:

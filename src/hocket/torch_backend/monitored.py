@@ -7,17 +7,23 @@ import contextlib
 import time
 from typing import Any
 
-from hocket.torch_backend.handles import BackendError
+import torch.distributed as dist
+
 from hocket.torch_backend.roll_call import come
+from hocket.torch_backend.told_errors import BackendError
 
 _OK = b"ok"
+_READING_SECONDS = (
+    5.0  # for ranks that have come to read what rank 0 answers, before it may leave, and the store with it
+)
 
 
 class MonitoredBarrier:
     """One rank's side of the barrier.
 
-    Each arrival has a number. Rank 0 answers it by this number, or its rank takes it back. If a rank still waits when
-    rank 0 has given up, its arrival counts for the next barrier, as with messages; a rank that gives up takes it back.
+    Each arrival has a number. Rank 0 answers it by this number, and waits until its rank has read that: the store may
+    end with rank 0. If a rank still waits when rank 0 has given up, its arrival counts for the next barrier, as with
+    messages; a rank that gives up takes it back. A rank sets "done" as its last step, which no store answers.
     """
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
@@ -48,7 +54,10 @@ class MonitoredBarrier:
                 missing.append(rank)
         for rank in came:
             self._store.set(self._key("verdict", rank), b"failed" if missing else _OK)
-            self._numbers[rank] += 1
+        if came:
+            come(self._store, [self._key("done", rank) for rank in came], _READING_SECONDS)
+        for rank in came:
+            self._clear(rank)
         if missing:
             who = f"Rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
             raise BackendError(
@@ -59,37 +68,37 @@ class MonitoredBarrier:
     def _comes(self, rank: int, deadline: float) -> bool:
         """Returns whether the rank arrives before the deadline and stays; checks at least once."""
         while self._appears(self._key("arrival", rank), deadline - time.monotonic()):
-            if not self._appears(self._key("gone", rank), 0.0):
+            if not self._appears(self._key("done", rank), 0.0):
                 return True
-            self._delete("arrival", "gone", rank=rank)
-            self._numbers[rank] += 1
+            self._clear(rank)
         return False
 
     def _arrive(self, seconds: float) -> None:
-        rank = self._rank
-        verdict, answered = self._key("verdict", rank), False
-        self._store.set(self._key("arrival", rank), _OK)
+        rank, answered, passed = self._rank, False, False
+        verdict, lost = self._key("verdict", rank), ""
         try:
+            self._store.set(self._key("arrival", rank), _OK)
             answered = self._appears(verdict, seconds)
             passed = answered and self._store.get(verdict) == _OK
+        except dist.DistError as error:
+            lost = f" The store is lost; see whether the process that serves it, usually rank 0, ended early ({error})"
         finally:
-            if answered:
-                self._delete("arrival", "verdict", rank=rank)
-            else:
-                self._store.set(self._key("gone", rank), _OK)
+            with contextlib.suppress(dist.DistError):
+                self._store.set(self._key("done", rank), _OK)
             self._numbers[rank] += 1
         if not passed:
             raise BackendError(
                 f"[Rank {rank}]: Rank {rank} successfully reached monitoredBarrier, but received errors while waiting "
                 "for send/recv from rank 0. Please check rank 0 logs for faulty rank."
-                + ("" if answered else f" Rank 0 did not answer within {seconds * 1000:.0f} ms")
+                + (lost or ("" if answered else f" Rank 0 did not answer within {seconds * 1000:.0f} ms"))
             )
 
-    def _delete(self, *whats: str, rank: int) -> None:
-        """Deletes keys that no rank reads again, if the store can delete."""
-        for what in whats:
+    def _clear(self, rank: int) -> None:
+        """Deletes the keys of an arrival, if the store can delete, and goes on to the next one."""
+        for what in ("arrival", "verdict", "done"):
             with contextlib.suppress(RuntimeError):
                 self._store.delete_key(self._key(what, rank))
+        self._numbers[rank] += 1
 
     def _key(self, what: str, rank: int) -> str:
         return f"hocket/monitored_barrier/{what}/{rank}/{self._numbers[rank]}"

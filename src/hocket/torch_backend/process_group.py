@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FakeProcessGroup
 
-from hocket.errors import HocketError
+from hocket.errors import CollectiveMismatch, HocketError
 from hocket.runtime import (
     GroupCalls,
     InFlight,
@@ -29,16 +29,9 @@ from hocket.runtime import (
     watch_traces,
 )
 from hocket.torch_backend.compiling import as_they_are
-from hocket.torch_backend.computing import record_computing
+from hocket.torch_backend.computing import observed, record_computing
 from hocket.torch_backend.cuda import launching
-from hocket.torch_backend.handles import (
-    FinishedWork,
-    Futures,
-    RunningWork,
-    backend_error,
-    raise_to_torch,
-    told_to_torch,
-)
+from hocket.torch_backend.handles import FinishedWork, Futures, RunningWork
 from hocket.torch_backend.meeting import Met, Options, meet
 from hocket.torch_backend.monitored import MonitoredBarrier
 from hocket.torch_backend.operands import (
@@ -55,6 +48,7 @@ from hocket.torch_backend.options import learn_options
 from hocket.torch_backend.reduce_ops import divided, is_integer, reduction_of
 from hocket.torch_backend.sparse import all_reduce_sparse
 from hocket.torch_backend.tensors import Finish, on_current_stream, single, source, source_of, target, target_of
+from hocket.torch_backend.told_errors import hide_own_frames, raise_to_torch, told_to_torch
 
 _FINISHED = FinishedWork()
 _GRACE_SECONDS = 5.0  # for operations without a waiter, when a group is left
@@ -74,6 +68,7 @@ class ProcessGroup(dist.ProcessGroup):
     def __init__(self, given: Any, options: Options | None) -> None:
         super().__init__(given.group_rank, given.group_size)
         self._store = given.store
+        hide_own_frames()
         default = dist.group.WORLD if given.global_ranks_in_group else None
         with told_to_torch:
             self._met: Met = meet(given, options, default._met if isinstance(default, ProcessGroup) else None)
@@ -328,21 +323,30 @@ class ProcessGroup(dist.ProcessGroup):
         While an exception propagates, for example in a `finally`, all operations are aborted at once, because the other
         ranks may never do their part; they get the exception as the reason. An exception that was already there when
         the group was made does not count: the group was made inside its handler.
+
+        Raises BackendError if the ranks differ in a call that returned here. Other errors that ranks report now are not
+        raised: the program is done with the group.
         """
         error = sys.exc_info()[1]
-        if error is not None and not isinstance(error, SystemExit) and _HANDLED not in vars(error):
+        fails = error is not None and not isinstance(error, SystemExit) and _HANDLED not in vars(error)
+        if fails:
             self._finish(time.monotonic(), error)
         else:
             for work in self._begun.pending():
                 if work.in_order:
                     work.rest()
             self._finish(time.monotonic() + _GRACE_SECONDS)
-        self._close()
+        try:
+            self._close()
+        except HocketError as found:
+            if isinstance(found, CollectiveMismatch) and not fails:
+                raise_to_torch(found)
 
     def abort(self) -> None:
         """Aborts all operations under way, on this rank and on the others."""
         self._give_up("its process group was aborted")
-        self._close()
+        with contextlib.suppress(HocketError):
+            self._close()
 
     def _finish(self, deadline: float, error: BaseException | None = None) -> None:
         """Ends the group; operations under way have until the deadline. Ranks that still wait then get the error."""
@@ -361,11 +365,11 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _close(self) -> None:
         _groups.discard(self)
-        # Errors that other ranks report now are not raised: the program is done with the group.
-        with contextlib.suppress(HocketError):
+        try:
             self._comm.close()
-        self._futures.close()
-        self._begun.clear()
+        finally:
+            self._futures.close()
+            self._begun.clear()
 
     # The way into the communicator ------------------------------------------------------------------------------------
 
@@ -390,7 +394,7 @@ class ProcessGroup(dist.ProcessGroup):
             if name != "reduce" or arguments[1] == self.rank():
                 finish = divided(written, self.size(), finish)
         if torch.autograd.profiler._is_profiler_enabled:
-            with _observed(name, inputs, self), launching(inputs):
+            with observed(name, inputs, self), launching(inputs):
                 return self._call(name, arguments, options, outputs, finish, opts)
         with launching(inputs):
             return self._call(name, arguments, options, outputs, finish, opts)
@@ -412,7 +416,7 @@ class ProcessGroup(dist.ProcessGroup):
                 return _FINISHED if finish is None else FinishedWork()  # a call with a finish is not to be repeated
             begun = method(*arguments, **options, async_op=True)
         except HocketError as error:
-            raise backend_error(error) from error
+            raise_to_torch(error)
         return self._kept(RunningWork([begun], outputs, [finish], self._futures))
 
     def _sparse(self, tensor: Any, opts: Any, timeout: timedelta | None) -> Any:
@@ -420,14 +424,14 @@ class ProcessGroup(dist.ProcessGroup):
         self._sequence += 1
         if (before := current_stream()) is not None:
             before.synchronize()
-        with told_to_torch, _observed("all_reduce", [], self), stream(None):
+        with told_to_torch, observed("all_reduce", [], self), stream(None):
             all_reduce_sparse(self._comm, tensor, reduction_of(opts), timeout=seconds_of(opts, timeout))
         return FinishedWork([tensor])
 
     def _message(self, name: str, group: Any, tensor: Any, finish: Finish) -> Any:
         """Begins an isend or irecv of the communicator; errors name it `name`."""
         self._sequence += 1
-        with told_to_torch, _observed(name, [tensor], self), launching([tensor]):
+        with told_to_torch, observed(name, [tensor], self), launching([tensor]):
             begun = self._comm.lower.begin(group, name)
         return self._kept(RunningWork(begun, [tensor], [finish], self._futures, in_order=False))
 
@@ -465,14 +469,6 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _observed(name: str, tensors: Sequence[Any], group: ProcessGroup) -> Any:
-    """Returns a context that the profiler shows, for example as "hocket:all_reduce"."""
-    if not torch.autograd.profiler._is_profiler_enabled:
-        return contextlib.nullcontext()
-    what = {"group": group.group_name, "seq": group._get_sequence_number_for_group()}
-    return torch._C._profiler._RecordFunctionFast(f"hocket:{name}", list(tensors), what)
-
-
 learn_options()
 watch_traces(record_computing)
 
@@ -486,8 +482,8 @@ def _leave_all(error: BaseException | None) -> None:
             group._finish(deadline)
         else:
             group._give_up(_reason(error))
-    for group in groups:
-        group._close()
+    for group in groups:  # their communicators are closed later, with all others of the process, and tell what differs
+        group._futures.close()
 
 
 def _forget_all() -> None:  # in a forked child: operations under way belong to its parent

@@ -5,9 +5,10 @@ PyTorch names a group by how many groups a rank has made before, so ranks that m
 under one name. Ranks are those of the default group.
 """
 
+import contextlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hocket.errors import RendezvousError
@@ -77,12 +78,19 @@ def _compare(here: int, members: Sequence[int], member: int, found: str) -> None
 
 def appear(store: Any, keys: Sequence[str], seconds: float, who: str, awaited: str) -> bool:
     """Returns whether all keys come into the store within `seconds`. Raises RendezvousError if the store is lost."""
-    try:
+    with loss_is_told(who, awaited):
         return come(store, keys, seconds)
+
+
+@contextlib.contextmanager
+def loss_is_told(who: str, awaited: str) -> Iterator[None]:
+    """A context in which errors of the store become RendezvousError, which tells who lost it and what it waited for."""
+    try:
+        yield
     except Exception as error:
         raise RendezvousError(
-            f"{who} has lost the store of this process group while it waited for {awaited}; check whether the "
-            f"process that serves the store, usually rank 0, ended early ({error})"
+            f"{who} lost the store of this process group while waiting for {awaited}; check whether the process that "
+            f"serves the store, usually rank 0, ended early ({error})"
         ) from error
 
 

@@ -8,6 +8,8 @@ from hocket.runtime.streams.work import MessageWork
 if TYPE_CHECKING:
     from hocket import _core
 
+_FOLLOWING = 1  # the tag of this message; those of groups have 0 (groups.py)
+
 
 class LowerFace:
     """Messages in two steps (check, begin), closing in two steps, and the choice of an algorithm without a call."""
@@ -32,6 +34,19 @@ class LowerFace:
     def abort(self, reason: str, *, only_later: bool = False) -> None:
         """Tells the other ranks that this rank aborts; only_later: from the first call that this rank has not made."""
         self._communicator._abort(reason, only_later)
+
+    def follow_first(self, seconds: float) -> None:
+        """Returns on rank 0 at once, on the other ranks once rank 0 has called it; it counts as no call.
+
+        Raises CommunicationError, CollectiveTimeout after `seconds`.
+        """
+        communicator = self._communicator
+        core = communicator._usable()
+        if communicator.rank > 0:
+            core.receive_internal(1, 0, _FOLLOWING, seconds)
+            return
+        for other in range(1, communicator.size):
+            core.send_internal(b"0", other, _FOLLOWING, seconds)
 
     def chosen(self, collective: str, num_bytes: int, order: str = "fast") -> str:
         """Returns the algorithm that a call without algorithm= would run; num_bytes: size of the whole vector."""

@@ -24,8 +24,6 @@ _CREDENTIALS = struct.Struct("3i")  # process, user and group
 
 _SENTENCE_END = re.compile(r"(?<=[.?!])\s+(?=[A-Z])|\n")
 _LATE = re.compile(r"\branks? (\d+)[-, \d]*(?:, [^:]*)?(?:(?:: not| was not) done| ha(?:s|ve) not come) within")
-    r"\branks? (\d+)[-, \d]*(?:, [^:]*)?(?:: not done| was not done| has not come| have not come) within"
-)
 
 _told: set[tuple[int, str]] = set()  # by process: a forked child tells for itself
 
