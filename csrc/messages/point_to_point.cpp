@@ -51,10 +51,12 @@ void PointToPoint::give(const std::shared_ptr<Operation> &operation) {
 }
 
 /// Of a short message to a member that has closed: had it been sent a little earlier, it would have come and not been
-/// received. So its sender hears of it, and all else goes on.
+/// received. So its sender hears of it, and all else goes on; but not where that member, or another, has said why.
 bool PointToPoint::lose(const std::shared_ptr<Operation> &operation) {
     const int peer = operation->peer;
-    if (!operation->sends || operation->num_bytes > Matcher::eager_bytes || !members_.has_closed(peer)) return false;
+    if (!operation->sends || operation->scope == Scope::internal) return false;
+    if (operation->num_bytes > Matcher::eager_bytes || !members_.has_closed(peer)) return false;
+    if (members_.recorded_failure()) return false;
     Failure failure = left_by(peer, *operation);
     failure.label = label(*operation);
     members_.address(failure);

@@ -1,5 +1,6 @@
 """Ranks of multiprocessing end like others: pending operations complete, an exception is reported."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import hocket
-from hocket.errors import CommunicationError
+from hocket.errors import CommunicationError, PeerAborted
 from hocket.runtime import run_ranks
 from tests.waiting import PATIENCE_SECONDS
 
@@ -148,7 +149,9 @@ def close_while_receiving(kind: str) -> str:
     thread.start()
     comm.send(np.ones(4), 1 - comm.rank)
     assert first.wait(PATIENCE_SECONDS)
-    comm.close()
+    # What was begun, and nobody waits for yet, is waited for by close().
+    with contextlib.suppress(PeerAborted) if kind == "irecv" else contextlib.nullcontext():
+        comm.close()
     thread.join()
     return str(told[0])
 

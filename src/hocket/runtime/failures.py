@@ -95,8 +95,8 @@ def exception_of(
             f"{where}: the process of rank {rank} ended; see its output. {_ONLY_CLOSE.capitalize()}", rank=rank
         )
     if cause == Cause.ABORTED and missing:
-        needed = text.removeprefix(f"rank {this_rank} is in {label}")
-        needed = f" before that{needed}" if needed != text else f", but {text}"
+        own = f"rank {this_rank} is in {label}"
+        needed = f" before that{text.removeprefix(own)}" if label and text.startswith(own) else f", but {text}"
         left = _left(sequence, missing, calls, sites, needed, this_rank)
         return PeerAborted(
             f"{where}: {left} {_ONLY_CLOSE.capitalize()}", rank=rank, reason="it closed its communicator"

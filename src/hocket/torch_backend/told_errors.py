@@ -14,9 +14,8 @@ _WORDS = (  # of Hocket's errors -> of PyTorch programs
     (r"\bpass arrays\b", "pass tensors"),
     (r"\buse sendrecv, or batch\b", "use dist.batch_isend_irecv"),
     (
-        r"See what they do instead, or pass a longer timeout=",
-        "See what the others do instead, or give the process group "
-        "a longer timeout (timeout= of init_process_group or new_group)",
+        r"\bpass a longer timeout=",
+        "give the process group a longer timeout (timeout= of init_process_group or new_group)",
     ),
     (r"\bpass the same algorithm=", "pass the same Options(algorithm=...)"),
     (r"\bcall hocket\.init in the child, or make another stream\b", "call init_process_group in the child"),

@@ -19,7 +19,7 @@ import numpy as np
 from hocket import __version__, _core
 from hocket.algorithms import Algorithm, registry
 from hocket.algorithms import find as find_algorithms
-from hocket.errors import CommunicationError, did_you_mean
+from hocket.errors import CollectiveMismatch, CommunicationError, did_you_mean
 from hocket.runtime import memory
 from hocket.runtime.choice.select import Policy
 from hocket.runtime.communicator import groups
@@ -432,11 +432,16 @@ class Communicator(Objects):
 
 
 def _tell(failure: Exception) -> None:
-    """Says what was found as a communicator closed while no caller could catch it, and makes the process fail."""
+    """Says what was found as a communicator closed while no caller could catch it.
+
+    A difference makes the process fail, because this rank may have used wrong data. For a rank that gave up or died,
+    its own exit code speaks.
+    """
     print(f"hocket: {failure}", file=sys.stderr)
     if here.scope.environment is None:  # else the rank ends before its process
         tell_uncaught(failure)
-        fail_process()
+        if isinstance(failure, CollectiveMismatch):
+            fail_process()
 
 
 def _serving(algorithm: str) -> set[str]:
