@@ -47,6 +47,10 @@ void Communicator::check_usable() const {
 void Communicator::finish(const std::function<void()> &interrupted) {
     if (!queue_.is_here()) return; // a forked child
     check_not_on_stream();
+    {
+        const std::scoped_lock lock(queue_->mutex);
+        if (queue_->left) return; // the endpoints, its own too, may be another communicator's by now
+    }
     const bool had_raised = messages_.has_raised();
     messages_.close(interrupted);
     if (!drain(interrupted)) return;
