@@ -1,6 +1,6 @@
 #include "bindings/machine.h"
 
-#include "bindings/blocking.h"
+#include "bindings/python/blocking.h"
 #include "kernels/rates.h"
 #include "machine/cores.h"
 

@@ -1,7 +1,7 @@
 #include "bindings/reductions.h"
 
-#include "bindings/arrays.h"
-#include "bindings/blocking.h"
+#include "bindings/python/arrays.h"
+#include "bindings/python/blocking.h"
 
 #include <memory>
 #include <nanobind/stl/string.h>

@@ -1,6 +1,6 @@
 #include "bindings/traces.h"
 
-#include "bindings/blocking.h"
+#include "bindings/python/blocking.h"
 #include "route/route.h"
 #include "trace/trace.h"
 

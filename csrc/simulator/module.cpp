@@ -1,6 +1,6 @@
 // The module hocket._simulator: what of hocket.network is compiled. Only this file of the folder knows Python.
 
-#include "bindings/interpreter_lock.h"
+#include "bindings/python/interpreter_lock.h"
 #include "simulator/max_flow.h"
 #include "simulator/max_min.h"
 #include "simulator/problem.h"

@@ -62,8 +62,6 @@ def test_what_is_wrong_is_said_in_a_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    if expected.startswith("expected a name"):
-        pytest.importorskip("matplotlib", reason="an extra, which knows what it can write")
     monkeypatch.setattr(sys, "argv", ["program", option, text])
     with pytest.raises(SystemExit) as ending:
         program.main()
@@ -148,7 +146,6 @@ def test_a_plot_without_matplotlib_is_refused_at_once(
     assert "needs matplotlib, the extra `plot`" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file that can be opened and not be written")
 def test_the_summary_is_the_last_line_even_where_nothing_can_be_written(
     result: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -283,7 +283,8 @@ def test_a_quick_run_says_what_it_leaves_out() -> None:
 
 
 def test_a_plot_has_a_line_of_its_own_for_each_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pyplot = pytest.importorskip("matplotlib.pyplot", reason="an extra")
+    from matplotlib import pyplot
+
     drawn: list[Any] = []
     monkeypatch.setattr(pyplot, "close", drawn.append)
     names = [name.replace(" ", "_") for name in report.COLUMNS]

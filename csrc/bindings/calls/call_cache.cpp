@@ -1,7 +1,7 @@
-#include "bindings/call_cache.h"
+#include "bindings/calls/call_cache.h"
 
-#include "bindings/blocking.h"
-#include "bindings/cached_method.h"
+#include "bindings/calls/cached_method.h"
+#include "bindings/python/blocking.h"
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,9 @@
-#include "bindings/point_to_point.h"
+#include "bindings/calls/point_to_point.h"
 
-#include "bindings/arrays.h"
-#include "bindings/blocking.h"
-#include "bindings/cached_calls.h"
-#include "bindings/works.h"
+#include "bindings/calls/cached_calls.h"
+#include "bindings/calls/works.h"
+#include "bindings/python/arrays.h"
+#include "bindings/python/blocking.h"
 
 #include <algorithm>
 #include <array>

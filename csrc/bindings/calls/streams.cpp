@@ -1,6 +1,6 @@
-#include "bindings/streams.h"
+#include "bindings/calls/streams.h"
 
-#include "bindings/blocking.h"
+#include "bindings/python/blocking.h"
 #include "streams/stream.h"
 
 #include <memory>

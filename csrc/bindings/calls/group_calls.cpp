@@ -1,10 +1,10 @@
 // A cached method of a process group stands before a Python method that makes one call of the group's communicator.
 // Where it waited for that call, the next one like it is run at once; all else goes to the Python method as it came.
 
-#include "bindings/group_calls.h"
+#include "bindings/calls/group_calls.h"
 
-#include "bindings/cached_method.h"
-#include "bindings/streams.h"
+#include "bindings/calls/cached_method.h"
+#include "bindings/calls/streams.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "bindings/site.h"
+#include "bindings/python/site.h"
 
 #include <nanobind/nanobind.h>
 #include <string>

@@ -1,7 +1,7 @@
 // A method of a Python class with a cache before it: its signature, and the arguments of a call sorted by it.
 #pragma once
 
-#include "bindings/call_cache.h"
+#include "bindings/calls/call_cache.h"
 
 #include <array>
 #include <cstddef>

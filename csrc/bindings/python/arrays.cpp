@@ -1,8 +1,8 @@
 // What a Python array is in the core's terms: address, number of elements and type, or an error that says what to pass.
 
-#include "bindings/arrays.h"
+#include "bindings/python/arrays.h"
 
-#include "bindings/tensor.h"
+#include "bindings/python/tensor.h"
 
 #include <initializer_list>
 #include <nanobind/ndarray.h>

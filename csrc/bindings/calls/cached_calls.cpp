@@ -1,11 +1,11 @@
 // A cached method stands before a Python method, which says what a call takes, gives and refuses. What a call like this
 // one has come to before is run at once; all else, and all that is unusual, goes to the Python method as it came.
 
-#include "bindings/cached_calls.h"
+#include "bindings/calls/cached_calls.h"
 
-#include "bindings/blocking.h"
-#include "bindings/cached_method.h"
-#include "bindings/streams.h"
+#include "bindings/calls/cached_method.h"
+#include "bindings/calls/streams.h"
+#include "bindings/python/blocking.h"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/types.h"
-#include "bindings/tensor.h"
+#include "bindings/python/tensor.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "bindings/tensor.h"
+#include "bindings/python/tensor.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/error.h"
-#include "bindings/interpreter_lock.h"
+#include "bindings/python/interpreter_lock.h"
 #include "streams/mark.h"
 
 #include <chrono>

@@ -1,8 +1,8 @@
-#include "bindings/works.h"
+#include "bindings/calls/works.h"
 
-#include "bindings/blocking.h"
-#include "bindings/cached_method.h"
-#include "bindings/streams.h"
+#include "bindings/calls/cached_method.h"
+#include "bindings/calls/streams.h"
+#include "bindings/python/blocking.h"
 
 #include <chrono>
 #include <exception>

@@ -1,9 +1,9 @@
 // What the calls of a communicator have come to in the core, remembered by their keys, and made again.
 #pragma once
 
-#include "bindings/cached_calls.h"
-#include "bindings/call_key.h"
-#include "bindings/works.h"
+#include "bindings/calls/cached_calls.h"
+#include "bindings/calls/call_key.h"
+#include "bindings/calls/works.h"
 
 #include <array>
 #include <cstddef>
