@@ -53,11 +53,7 @@ REMOVED = (
     ("communicator/communicator.cpp", "    const std::uint64_t digest = fingerprint.digest();\n", ""),
     ("communicator/communicator.cpp", "call.launch, Fingerprint::tag(digest)", "call.launch"),
     ("communicator/communicator.cpp", "    own().note_call(fingerprint, call.site, call.is_repeated);\n", ""),
-    (
-        "communicator/communicator.cpp",
-        "    digest_ = (digest_ ^ digest) * 0x9e3779b97f4a7c15U; // odd, so nothing is lost; and the order counts\n",
-        "",
-    ),
+    ("communicator/communicator.cpp", "    digest_ = mix(digest_, digest);\n", ""),
     (
         "communicator/communicator.cpp",
         "    if (sequence_ % ControlPage::lead == 0) "

@@ -27,6 +27,11 @@ std::size_t bytes_of_own_cache() {
     return std::size_t{1} << 20;
 }
 
+bool fits_own_cache(std::size_t num_bytes) {
+    static const std::size_t own_cache_bytes = bytes_of_own_cache();
+    return num_bytes <= own_cache_bytes;
+}
+
 std::uint64_t process_namespace() {
     struct stat found{};
     return stat("/proc/self/ns/pid", &found) == 0 ? static_cast<std::uint64_t>(found.st_ino) : 0;

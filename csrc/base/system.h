@@ -74,8 +74,10 @@ std::size_t page_bytes();
 /// What the second level of a core's caches holds, which cores seldom share; a common size where that is not known.
 std::size_t bytes_of_own_cache();
 
-/// Of the namespace in which this process has its id, a number that no other one has on this machine; 0 where the
-/// system does not tell.
+bool fits_own_cache(std::size_t num_bytes);
+
+/// The number of the namespace that this process's id belongs to, unique on this machine; 0 where the system does not
+/// tell.
 std::uint64_t process_namespace();
 
 /// Whether a process is stopped, by a signal or a debugger; false for one that cannot be asked about.
@@ -100,7 +102,7 @@ template <typename T> class OfThisProcess {
 /// Whether this thread is our own: what waits there for a communicator may wait for itself.
 inline constinit thread_local bool is_own_thread = false;
 
-/// First of our own threads: a signal belongs to the program's threads, whose waits it shall interrupt.
+/// Each of our own threads calls this first: signals belong to the program's threads, whose waits they shall interrupt.
 inline void enter_own_thread() {
     is_own_thread = true;
     sigset_t all;

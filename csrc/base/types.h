@@ -61,6 +61,9 @@ enum class Space : std::int32_t { input = 0, output = 1, scratch = 2, remote = 3
 
 using Bytes = std::span<const std::byte>;
 
+/// The next state of a hash: nothing is lost, as the factor is odd, and the order of words counts.
+constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t word) { return (hash ^ word) * 0x9e3779b97f4a7c15U; }
+
 constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
 }

@@ -242,9 +242,10 @@ bool is_python_ending() {
 
 /// PyTorch and nanobind, too, have scopes without exceptions below which Python may end a thread. Such a thread sleeps,
 /// as in interpreter_lock.h and from Python 3.14 on; else it would abort the process, whose exit code would be lost.
-/// While the interpreter ends, an abort of another thread for another reason is not seen either; only then.
+/// While Python ends, this also hides aborts of other threads for other reasons.
 void keep_exit_code() {
     static std::terminate_handler before = nullptr;
+    if (static bool is_set = false; std::exchange(is_set, true)) return; // a module may be loaded again
     before = std::set_terminate([] {
         if (is_python_ending() && gettid() != getpid()) sleep_until_process_ends();
         if (before != nullptr) before();

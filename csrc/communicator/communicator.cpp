@@ -251,7 +251,7 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
     last_timeout_ = call.timeout;
     const std::uint64_t digest = fingerprint.digest();
     own().note_call(fingerprint, call.site, call.is_repeated);
-    digest_ = (digest_ ^ digest) * 0x9e3779b97f4a7c15U; // odd, so nothing is lost; and the order counts
+    digest_ = mix(digest_, digest);
     if (sequence_ % ControlPage::lead == 0) digest_at(rank(), sequence_).store(digest_, std::memory_order_relaxed);
     own().last_call.store(sequence_, std::memory_order_release);
     const auto no_memory = [] {

@@ -72,9 +72,9 @@ Executor::Executor(const Plan &plan, Transport &transport, std::size_t least_byt
     const auto meets = [](const std::vector<Cursor> &cursors, int peer) {
         return std::ranges::find(cursors, peer, &Cursor::peer) != cursors.end();
     };
+    for (Cursor &cursor : sends_) cursor.is_shared = locals_.empty() && !meets(receives_, cursor.peer);
     for (auto *cursors : {&sends_, &receives_}) {
         for (Cursor &cursor : *cursors) {
-            cursor.is_shared = locals_.empty() && !meets(cursors == &sends_ ? receives_ : sends_, cursor.peer);
             std::ranges::stable_sort(cursor.entries, {},
                                      [](const Cursor::Entry &entry) { return std::tuple(entry.step, entry.order); });
         }
@@ -152,7 +152,7 @@ View Executor::gather(Remote &remote, std::size_t element, bool may_be_attached,
         if (view.bytes.empty()) return {};
         if (view.tag != launch_.tag) throw ForeignMessage{peer};
         if (view.attached && !may_be_attached) {
-            throw Failure::internal("rank " + std::to_string(peer) +
+            throw Failure::internal("member " + std::to_string(peer) +
                                     " lends to a fold memory that only a copy can read");
         }
         if (held == 0 && view.bytes.size() >= element) {
@@ -222,7 +222,8 @@ void Executor::store(const Task &task, const Fold &what, std::byte *destination,
         return;
     } else if (what.past_caches) {
         copy_past_caches(destination, Bytes(operands_[0], num_bytes));
-    } else if (instruction.sources[0].space == Space::remote && transport_.takes_from_other_caches(footprint_)) {
+    } else if (instruction.sources[0].space == Space::remote && transport_.shares_no_cache() &&
+               fits_own_cache(footprint_)) {
         copy_from_other_cache(destination, Bytes(operands_[0], num_bytes));
     } else {
         copy_bytes(destination, Bytes(operands_[0], num_bytes));

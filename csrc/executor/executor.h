@@ -192,7 +192,6 @@ class Executor {
     bool find_places(Task &task, const Task *folding = nullptr);
     bool is_halved_early(const Task &task) const;
     bool is_to_share(const Task &task) const;
-    bool is_to_put(const Task &task) const;
     Published send_some(Task &task, Bytes rest);
     bool is_too_far(const Task &task) const;
     bool is_too_early(const Task &task, std::size_t num_bytes) const;

@@ -91,15 +91,6 @@ bool Executor::is_to_share(const Task &task) const {
     return task.num_bytes >= least_bytes_past_caches_ || is_halved_early(task);
 }
 
-/// Whether this rank, rather than the reader, moves what is left of the piece at hand, where it may.
-bool Executor::is_to_put(const Task &task) const {
-    // What was just folded is hot here. Else the reader may as well fetch it: of much, each of the two moves
-    // one half; of less, a write would have to take lines away from the cache of the reader, which is slower than its
-    // reading.
-    if (task.instruction->is_fresh) return true;
-    return is_to_share(task) && task.done % 2 == 1;
-}
-
 /// Folds what operands_ point to, and in the same pass puts the result where the peers that it is sent to next let this
 /// rank write. False: not now, and nothing was done.
 bool Executor::store_and_send(Task &task, const Fold &what, std::size_t num_bytes) {

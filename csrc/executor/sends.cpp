@@ -93,24 +93,26 @@ Published Executor::publish(const Task &task, Bytes rest) {
         if (is_staged && is_too_early(task, rest.size())) return {};
         return transport_.publish(task.peers, rest, launch_.tag, may_lend);
     }
-    if (!transport_.lend(task.peers, rest, launch_.tag)) return {};
+    if (!transport_.lend(task.peers[0], rest, launch_.tag)) return {};
     return {.num_bytes = rest.size(), .lent = true, .way = transport_.could_lend(rest) ? Way::lend : Way::fetch};
 }
 
-/// The same to where its peers let this rank write, as found in places_, unless they had better read.
+/// The same to where its peers let this rank write, as found in places_. What was just folded is hot here, and put
+/// there. The reader may as well fetch the rest: each of the two moves every second piece. (Where that is not worth it,
+/// there are no places: a put would have to take lines away from the reader's cache, which is slower than its reading.)
 Published Executor::send_to_places(Task &task, Bytes rest) {
-    const bool is_shared = !task.instruction->is_fresh && is_to_share(task);
-    if (is_to_put(task)) {
-        const bool past_caches =
-            !task.instruction->is_fresh && task.num_bytes >= least_put_past_caches * least_bytes_past_caches_;
+    const bool is_fresh = task.instruction->is_fresh;
+    if (is_fresh || task.done % 2 == 1) {
+        const bool past_caches = !is_fresh && task.num_bytes >= least_put_past_caches * least_bytes_past_caches_;
         if (!transport_.put(task.peers, places_, rest, launch_.tag, past_caches)) return {};
-        return {.num_bytes = rest.size(), .way = is_shared ? Way::halve : Way::put};
+        return {.num_bytes = rest.size(), .way = is_fresh ? Way::put : Way::halve};
     }
     // Its reader takes this piece while this rank copies the next, in whatever cache it lies.
-    Published published = is_halved_early(task) && !task.instruction->staged
+    const bool fits_caches = task.num_bytes < least_bytes_past_caches_;
+    Published published = fits_caches && !task.instruction->staged
                               ? transport_.publish(task.peers, rest, launch_.tag, true)
                               : publish(task, rest);
-    if (is_shared && published.lent) published.way = Way::halve;
+    if (published.lent) published.way = Way::halve;
     return published;
 }
 

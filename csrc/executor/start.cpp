@@ -127,8 +127,7 @@ bool Executor::goes_in_order() const {
         const Instruction &instruction = *task.instruction;
         return instruction.is_fresh || instruction.comes_back || (instruction.is_grantable && !shape.only_copies);
     };
-    static const std::size_t own_cache_bytes = bytes_of_own_cache();
-    return footprint_ <= own_cache_bytes && std::ranges::none_of(tasks_, may_be_put);
+    return fits_own_cache(footprint_) && std::ranges::none_of(tasks_, may_be_put);
 }
 
 void Executor::bind_places() {

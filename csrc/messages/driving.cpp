@@ -3,9 +3,7 @@
 #include "messages/point_to_point.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <functional>
 #include <new>
 #include <utility>
 
@@ -161,20 +159,18 @@ std::string PointToPoint::unwanted(const Operation &operation) const {
     if (operation.sends || operation.scope == Scope::internal || operation.source != any_source) return "";
     const auto messages = matcher_.unmatched();
     const auto is_from_there = [&](const Unmatched &one) {
-        return operation.peer == any_source || one.source == operation.peer;
+        return operation.peer == any_source || one.peer == operation.peer;
     };
     const auto has_tag = [&](const Unmatched &one) { return !operation.tag || one.tag == *operation.tag; };
     const auto is_alike = [&](const Unmatched &one) { return one.scope == operation.scope; };
-    const std::array<std::function<bool(const Unmatched &)>, 4> likely_first = {
-        [&](const Unmatched &one) { return is_from_there(one) && has_tag(one); }, // so it is of the other scope
-        [&](const Unmatched &one) { return is_from_there(one) && is_alike(one); }, is_from_there,
-        [&](const Unmatched &one) { return has_tag(one) && is_alike(one); }};
-    auto found = messages.end();
-    for (auto is_likely = likely_first.begin(); found == messages.end() && is_likely != likely_first.end(); ++is_likely)
-        found = std::ranges::find_if(messages, *is_likely);
-    if (found == messages.end()) return "";
+    const auto likelihood = [&](const Unmatched &one) {
+        if (is_from_there(one)) return has_tag(one) ? 4 : is_alike(one) ? 3 : 2; // 4: it is of the other scope
+        return has_tag(one) && is_alike(one) ? 1 : 0;
+    };
+    const auto found = std::ranges::max_element(messages, {}, likelihood);
+    if (found == messages.end() || likelihood(*found) == 0) return "";
     const std::string me = members_.name_of(members_.rank());
-    const std::string sent = members_.name_of(found->source) + " has sent " + me;
+    const std::string sent = members_.name_of(found->peer) + " has sent " + me;
     if (!is_alike(*found)) {
         const bool is_object = found->scope == Scope::objects;
         return sent + (is_object ? " an object, which recv_object() takes; " : " an array, which recv() takes; ") + me +

@@ -1,5 +1,6 @@
 #include "messages/match.h"
 
+#include "base/system.h"
 #include "kernels/copy.h"
 
 #include <algorithm>
@@ -71,7 +72,7 @@ std::shared_ptr<Exchange> Matcher::take(Exchanges &list, Exchanges::iterator at)
 }
 
 void Matcher::refuse(int peer, const char *what) const {
-    throw Failure::internal("rank " + std::to_string(peer) + " sent a malformed message: " + what);
+    throw Failure::internal("member " + std::to_string(peer) + " sent a malformed message: " + what);
 }
 
 // Matching ------------------------------------------------------------------------------------------------------------
@@ -272,7 +273,7 @@ void Matcher::write(const Exchange &receive, std::byte *place, Bytes bytes) {
     const bool is_long = receive.num_bytes >= least_uncached_bytes; // else nobody need be asked
     if (is_long && outgrows_caches(receive.num_bytes, transport_.could_lend({receive.data, receive.num_bytes})))
         copy_past_caches(place, bytes);
-    else if (transport_.takes_from_other_caches(2 * receive.num_bytes)) copy_from_other_cache(place, bytes);
+    else if (transport_.shares_no_cache() && fits_own_cache(2 * receive.num_bytes)) copy_from_other_cache(place, bytes);
     else copy_bytes(place, bytes);
 }
 

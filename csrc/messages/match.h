@@ -33,9 +33,9 @@ struct Message {
     std::size_t num_bytes = 0;
 };
 
-/// What came, or was announced, and nobody asked for.
+/// A message that nobody asked for, and the member at its other end.
 struct Unmatched {
-    int source = 0;
+    int peer = 0;
     Scope scope = Scope::user;
     std::uint64_t tag = 0;
 };
@@ -102,7 +102,8 @@ class Matcher {
     /// else a put would take lines from the receiver's, which may be much slower than what that reads.
     static constexpr std::size_t least_offered_registered = eager_bytes + 1; // longer than what goes unasked
     /// From here on a message stays in no cache, and is written past them (a registered one that each of two cores
-    /// copies a half of, from the next); and both ends move what is not fetched in any mode.
+    /// copies a half of, from the next); and both ends move what is not fetched, even where cores share
+    /// no cache.
     static constexpr std::size_t least_uncached_bytes = std::size_t{8} << 20;
     static constexpr std::size_t least_uncached_halved = std::size_t{16} << 20;
 

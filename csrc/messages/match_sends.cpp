@@ -93,13 +93,14 @@ bool Matcher::pays_to_offer(Bytes memory) {
 /// Whether the receiver had better copy a message alone, from where it lies. Of private memory that is one copy by the
 /// system instead of two. Where cores are shared with other ranks, it leaves them one to make, of any memory.
 bool Matcher::is_to_be_fetched(Bytes message) {
+    if (message.size() < least_fetched_registered) return false; // the least of all that follow
     const bool is_registered = transport_.could_lend(message);
     if (!transport_.shares_cores()) {
         const std::size_t in_huge_pages =
             has_quick_string_moves() ? least_attached_in_huge_pages : least_attached_without_quick_moves;
         return !is_registered && transport_.pays_to_attach(message, in_huge_pages, least_attached_bytes);
     }
-    if (message.size() < least_fetched_registered || transport_.copies_faster(message.size(), SIZE_MAX)) return false;
+    if (transport_.copies_faster(message.size(), SIZE_MAX)) return false;
     if (is_registered && message.size() > most_fetched_registered) return false;
     const std::size_t least = is_registered ? least_fetched_registered : least_fetched_bytes;
     return transport_.pays_to_attach(message, least_fetched_in_huge_pages, least);

@@ -50,8 +50,8 @@ void PointToPoint::give(const std::shared_ptr<Operation> &operation) {
     matcher_.post(operation);
 }
 
-/// Of a short message to a member that has closed: had it been sent a little earlier, it would have come and not been
-/// received. So its sender hears of it, and all else goes on; but not where that member, or another, has said why.
+/// Ends a short send to a member that has closed: only its sender hears of it, and all else goes on, as if it had been
+/// sent a little earlier and not been received. Not where a failure is recorded: then that is told.
 bool PointToPoint::lose(const std::shared_ptr<Operation> &operation) {
     const int peer = operation->peer;
     if (!operation->sends || operation->scope == Scope::internal) return false;
@@ -63,7 +63,7 @@ bool PointToPoint::lose(const std::shared_ptr<Operation> &operation) {
     operation->failure = failure;
     end(*operation);
     const bool is_told = !operation->end || operation->scope != Scope::user;
-    if (!is_told) lost_.push_back({peer, operation->scope, *operation->tag});
+    if (!is_told && num_lost_++ == 0) first_lost_ = {peer, operation->scope, *operation->tag};
     return true;
 }
 
@@ -464,18 +464,16 @@ void PointToPoint::end_awaited_receives() {
 
 void PointToPoint::warn_of_unmatched() const {
     if (failure_) return;
-    warn_of(matcher_.unmatched(), "that it never received: from", "");
-    warn_of(lost_, "that nobody received: to", ", which had closed before");
+    if (const auto messages = matcher_.unmatched(); !messages.empty())
+        warn_of(messages.size(), messages.front(), "that it never received: from", "");
+    if (num_lost_ > 0) warn_of(num_lost_, first_lost_, "that nobody received: to", ", which had closed before,");
 }
 
-void PointToPoint::warn_of(const std::vector<Unmatched> &messages, const char *what, const char *end) const {
-    if (messages.empty()) return;
-    const auto &[member, scope, tag] = messages.front();
-    const bool is_one = messages.size() == 1;
-    std::fprintf(stderr, "hocket: rank %d closes its communicator with %zu %s %s %s with tag %llu%s%s\n",
-                 members_.rank_of(members_.rank()), messages.size(), is_one ? "message" : "messages", what,
-                 members_.name_of(member).c_str(), static_cast<unsigned long long>(tag), end,
-                 is_one ? "" : ", and others");
+void PointToPoint::warn_of(std::size_t number, const Unmatched &first, const char *what, const char *why) const {
+    std::fprintf(stderr, "hocket: rank %d closes its communicator with %zu %s %s %s%s with tag %llu%s\n",
+                 members_.rank_of(members_.rank()), number, number == 1 ? "message" : "messages", what,
+                 members_.name_of(first.peer).c_str(), why, static_cast<unsigned long long>(first.tag),
+                 number == 1 ? "" : ", and others");
 }
 
 } // namespace hocket

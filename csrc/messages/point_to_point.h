@@ -165,7 +165,7 @@ class PointToPoint {
     void check_usable() const;
     void end_awaited_receives();
     void warn_of_unmatched() const;
-    void warn_of(const std::vector<Unmatched> &messages, const char *what, const char *end) const;
+    void warn_of(std::size_t number, const Unmatched &first, const char *what, const char *why) const;
 
     Members &members_;
     CommunicatorLane &lane_;
@@ -194,7 +194,8 @@ class PointToPoint {
     Operations deferred_;            // not begun yet, as they come after others, or after a mark
     std::optional<Failure> failure_; // once set, everything fails with it and the machine stands still
     bool has_raised_ = false;        // something has
-    std::vector<Unmatched> lost_;    // sent by isend to those named as sources, which had closed
+    std::size_t num_lost_ = 0;       // sent by isend to members that had closed,
+    Unmatched first_lost_;           // and the first of them
     std::uint32_t seen_alarm_ = 0;
     std::uint64_t seen_done_ = 0;
     unsigned num_runs_ = 0;

@@ -85,13 +85,10 @@ class Transport {
 
     /// Whether readers sooner have a copy than a loan of so many bytes of a call, or message, in which this rank works
     /// on `footprint` bytes in all.
-    virtual bool copies_faster(std::size_t /*num_bytes*/, std::size_t /*footprint*/) { return false; }
+    virtual bool copies_faster(std::size_t /*num_bytes*/, std::size_t /*footprint*/) const { return false; }
     /// Whether the cores of some ranks share no cache: then one takes lines from another several times as slowly.
     virtual bool shares_no_cache() const { return false; }
 
-    /// Whether what peers show comes from where this core shares no cache, while its own holds all `footprint` bytes of
-    /// a call or message.
-    virtual bool takes_from_other_caches(std::size_t /*footprint*/) const { return false; }
     /// Whether each core's own cache holds all `footprint` bytes, and the other core has to take what it loads or
     /// stores from there line by line: with all but string moves, where those are quick.
     virtual bool is_held_by_cores(std::size_t /*footprint*/) const { return false; }
@@ -165,9 +162,8 @@ class Transport {
     virtual bool pays_to_attach(Bytes bytes, std::size_t /*least_in_huge_pages*/, std::size_t least_bytes) {
         return bytes.size() >= least_bytes;
     }
-    /// Lends `bytes` to `peers`, which only copy them, and have granted an attached window for them or can attach:
-    /// their views may be attached. False: no credit now.
-    virtual bool lend(std::span<const int> /*peers*/, Bytes, std::uint32_t /*tag*/) { return false; }
+    /// Lends `bytes` to `peer`, which only copies them and can attach: its view may be attached. False: no credit now.
+    virtual bool lend(int /*peer*/, Bytes, std::uint32_t /*tag*/) { return false; }
 
     // The same for one message, whose ends tell each other of it.
 

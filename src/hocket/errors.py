@@ -134,11 +134,14 @@ class CollectiveTimeout(CommunicationError, TimeoutError):
 
     After the timeout of a Work.wait or an Event.synchronize everything goes on, and the program may wait again.
 
-    Attributes: missing (ranks that were waited for; of an event none), seconds (the limit), sequence.
+    Attributes: missing (ranks that were waited for; of an event none), seconds (the limit), sequence, late (the rank
+    whose program explains the wait, as far as that is known, else None: it has not come, or it waits for a message).
     """
 
-    def __init__(self, message: str, *, missing: Sequence[int], seconds: float, sequence: int) -> None:
-        self.missing, self.seconds, self.sequence = tuple(missing), seconds, sequence
+    def __init__(
+        self, message: str, *, missing: Sequence[int], seconds: float, sequence: int, late: int | None = None
+    ) -> None:
+        self.missing, self.seconds, self.sequence, self.late = tuple(missing), seconds, sequence, late
         super().__init__(message)
 
 

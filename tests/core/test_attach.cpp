@@ -34,10 +34,7 @@ struct Pair {
 
     ShmTransport &reader() { return world[0].communicator().transport(); }
     ShmTransport &writer() { return world[1].communicator().transport(); }
-    bool lend(Bytes bytes) {
-        const int peer = 0;
-        return writer().lend(std::span(&peer, 1), bytes, tag);
-    }
+    bool lend(Bytes bytes) { return writer().lend(0, bytes, tag); }
 
     World world;
     Buffer memory{world[0].arena, Memory::owned, num_bytes}, data{world[1].arena, Memory::owned, num_bytes};

@@ -26,7 +26,7 @@ class Hesitant final : public Transport {
         may_have_lent = may_lend;
         return {.num_bytes = takes ? bytes.size() : 0, .lent = takes && may_lend};
     }
-    bool copies_faster(std::size_t, std::size_t) override { return true; }
+    bool copies_faster(std::size_t, std::size_t) const override { return true; }
     bool shares_no_cache() const override { return is_far; }
     bool could_lend(Bytes) const override { return !is_private; }
     bool awaits_handed(int, std::size_t) const override { return misses_slot; }

@@ -17,8 +17,10 @@ struct Reluctant final : Relay {
     using Relay::Relay;
     bool could_lend(Bytes) const override { return true; }
     std::uint64_t offer(int, std::span<std::byte>, bool) override { return 1; }
-    std::optional<Target> offered(int, std::uint64_t, std::uint64_t) override { return Target{}; }
+    std::optional<Target> offered(int, std::uint64_t, std::uint64_t) override { return Target{.place = memory.data()}; }
     bool shares_no_cache() const override { return true; }
+
+    std::vector<std::byte> memory = std::vector<std::byte>(Matcher::least_offered_registered);
 };
 
 } // namespace

@@ -12,7 +12,7 @@ namespace {
 struct Wanting final : Relay {
     using Relay::Relay;
     bool awaits_handed(int, std::size_t) const override { return misses_slot; }
-    bool copies_faster(std::size_t, std::size_t) override { return true; }
+    bool copies_faster(std::size_t, std::size_t) const override { return true; }
     bool misses_slot = true;
 };
 

@@ -56,6 +56,7 @@ REFUSED = [
     row(ValueError, "C-contiguous|read-only", lambda comm: comm.all_reduce(np.broadcast_to(np.float32(1), 8))),
     # A number of NumPy, which is an array without memory of its own.
     row(ValueError, "found a NumPy scalar, a float64: pass x", lambda comm: comm.all_reduce(np.float64(3))),
+    row(ValueError, "found a NumPy scalar, a float64: pass x", lambda comm: comm.recv(np.float64(3), 0)),
     # The output is not contiguous.
     row(ValueError, "C-contiguous", lambda comm: comm.all_reduce(floats(), out=floats(12)[::2])),
     # The result cannot be written to the input.

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from hocket.runtime.launch.failure_text import FailedRanks
+from hocket.runtime.launch.tracebacks import reports_another
 
 E = "hocket.errors.CollectiveMismatch"
 
@@ -15,7 +16,8 @@ def traceback(line: int, message: str) -> str:
 
 def told(tracebacks: dict[int, str], causes: Sequence[int], suspects: Sequence[int] = ()) -> list[str]:
     ways = dict.fromkeys(causes, "with exit code 1")
-    failed = FailedRanks(4, tracebacks, {}, causes, False, suspects, ways, [], False)
+    following = {rank for rank, text in tracebacks.items() if reports_another(text)}
+    failed = FailedRanks(4, tracebacks, {}, causes, following, suspects, ways, [], False)
     return failed.text().splitlines()
 
 

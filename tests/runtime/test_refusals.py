@@ -157,6 +157,15 @@ def test_an_attribute_of_mpi_or_pytorch_is_told_its_name_here(name: str, told: s
     assert not hasattr(comm, name) and caught.value.obj is None
 
 
+def test_no_call_that_would_be_refused_is_advised(comm: Comm) -> None:
+    for name in (name for name in dir(comm) if not name.startswith("_") and not hasattr(comm, f"i{name}")):
+        with pytest.raises(AttributeError) as caught:
+            getattr(comm, f"i{name}")
+        call = getattr(comm, name)
+        takes = callable(call) and "async_op" in inspect.signature(call).parameters
+        assert (f"{name}(..., async_op=True)" in str(caught.value)) == takes, caught.value
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [

@@ -21,17 +21,19 @@ CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 SET_ROBUST_LIST = {"x86_64": 273, "aarch64": 99}
 
 
-def has_containers() -> bool:
+@pytest.fixture(scope="module")
+def containers() -> None:
+    """Skips the test where this user cannot make containers; root can."""
     try:
-        return subprocess.run([*CONTAINER, "true"], capture_output=True, timeout=60).returncode == 0
+        can = subprocess.run([*CONTAINER, "true"], capture_output=True, timeout=60).returncode == 0
     except FileNotFoundError:
-        return False
+        can = False
+    if not can:
+        assert os.geteuid() != 0, "root can make containers"
+        pytest.skip("this user cannot make containers")
 
 
-needs_containers = pytest.mark.skipif(not has_containers(), reason="this user cannot make containers")
-
-
-@needs_containers
+@pytest.mark.usefixtures("containers")
 def test_ranks_of_two_containers_meet_and_compute() -> None:
     program = """
 comm = hocket.init()
@@ -46,7 +48,7 @@ comm.close()
             assert ranks.end(rank) == (0, "")
 
 
-@needs_containers
+@pytest.mark.usefixtures("containers")
 def test_a_stopped_process_of_another_container_is_not_taken_for_a_rank() -> None:
     """In the container of rank 1, a stopped process has the number that rank 0 has outside; but rank 2 is slow."""
     program = """
@@ -80,7 +82,7 @@ comm.close()
         assert ranks.told(2)["error"] == "CollectiveTimeout"
 
 
-@needs_containers
+@pytest.mark.usefixtures("containers")
 def test_memory_is_shared_where_the_system_refuses_memory_that_can_be_executed() -> None:
     setting = Path("/proc/sys/vm/memfd_noexec")
     if not setting.exists():

@@ -122,8 +122,8 @@ def test_the_place_of_a_traceback_is_its_frames() -> None:
         ({0: f"{E}: rank 0 lost rank 1", 1: f"{E}: rank 1 lost rank 0"}, None),
         ({1: f"{E}: rank 1 fell", 11: f"{E}: rank 11 fell"}, [([1, 11], f"{E}: ranks 1, 11 fell")]),
         (
-            {rank: f"hocket.torch_backend.handles.BackendError: rank {rank}: x" for rank in (0, 1)},
-            [([0, 1], "hocket.torch_backend.handles.BackendError: ranks 0, 1: x")],
+            {rank: f"hocket.torch_backend.BackendError: rank {rank}: x" for rank in (0, 1)},
+            [([0, 1], "hocket.torch_backend.BackendError: ranks 0, 1: x")],
         ),
         # The words of a program's own error stay as they are.
         ({0: "AssertionError: rank 0 is small", 1: "AssertionError: rank 1 is small"}, None),
@@ -168,7 +168,7 @@ def test_a_cause_is_the_message_without_its_subject() -> None:
         f"hocket: rank 1: {late}",
     ]
     assert {cause_in(text) for text in told[:2]} == {f"{E}: {late}"} and {reason_in(text) for text in told} == {late}
-    by_torch = "hocket.torch_backend.handles.BackendError: hocket: a timeout ended this operation: "
+    by_torch = "hocket.torch_backend.BackendError: hocket: a timeout ended this operation: "
     text = f"{HEAD}{USER}{by_torch}rank 2, all_reduce (call 2): {late}"
     assert cause_in(text) == by_torch + late
     assert cause_in("KeyError: rank 1: x") == "KeyError: rank 1: x"

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -31,6 +32,23 @@ def test_an_uncaught_error_is_one_traceback_without_frames_of_hocket(debugging: 
     assert told.count("Traceback") == (1 if debugging == "0" else 2), told
     assert ("told_errors.py" in told) == (debugging == "1"), told
     assert "hocket.torch_backend.BackendError: hocket: rank 0, all_reduce" in told.splitlines()[-1]
+
+
+ONE_FAILS = """
+    import torch, torch.distributed as dist
+    dist.init_process_group("hocket")
+    if dist.get_rank() == 1: raise KeyError("the mistake")
+    dist.all_reduce(torch.ones(1))
+"""
+
+
+def test_hocket_run_tells_the_ranks_that_another_stopped_in_one_line(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(ONE_FAILS))
+    command = [sys.executable, "-m", "hocket", "run", "-n", "3", "--", sys.executable, script]
+    told = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    assert told.startswith(f"hocket run: the failure of rank 1 stopped ranks 0, 2 ({script}:5)\n"), told
+    assert told.count("Traceback") == 1 and told.endswith("KeyError: 'the mistake'\n"), told
 
 
 def ring_of_sends() -> str:

@@ -65,6 +65,13 @@ struct Argument {
     }
 
     [[noreturn]] void refuse_read_only() const {
+        if (nb::hasattr(object, "dtype") && !nb::hasattr(object, "__setitem__")) {
+            throw nb::value_error(
+                (std::string(name) +
+                 ": expected an array, because the result is written into it; found a NumPy scalar, a " + type() +
+                 ": pass x = numpy.array(x)")
+                    .c_str());
+        }
         refuse_layout("read-only", "the result is written into this array: pass a writable one, or out=");
     }
 };

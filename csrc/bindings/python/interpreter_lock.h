@@ -12,12 +12,13 @@
     for (;;) pause();
 }
 
-/// At the end of a scope that has the lock, whether this thread goes on or Python ends it.
+/// Called at the end of a scope that holds the lock. If Python has ended this thread, the lock is gone, and it sleeps.
 inline void sleep_if_ended() {
     if (PyGILState_Check() == 0) sleep_until_process_ends();
 }
 
-/// Stands below what has references and calls code of Python: these must not be given back without the lock.
+/// Declare it after the references of a scope and before the call of Python. If Python ends the thread in that call,
+/// the references are never given back without the lock.
 class CallOfPython {
   public:
     CallOfPython() = default;

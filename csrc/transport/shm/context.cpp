@@ -3,16 +3,11 @@
 #include "transport/shm/attach.h"
 
 #include <algorithm>
-#include <chrono>
-#include <csignal>
 #include <cstddef>
 #include <cstring>
 #include <iterator>
-#include <linux/futex.h>
 #include <new>
 #include <random>
-#include <sys/syscall.h>
-#include <system_error>
 #include <unistd.h>
 
 namespace hocket {

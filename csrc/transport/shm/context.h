@@ -26,7 +26,8 @@ class Context {
 
     /// Alone, and guarded already: peers that join later find the robust word held. `max_slots`: of the staging pool,
     /// which is smaller where there are many ranks.
-    /// `may_attach`: ranks in other processes may read and write what this one lends to them, and it does so there.
+    /// `may_attach`: ranks in other processes may read private memory that this one lends to them, and this one reads
+    /// theirs.
     /// `recorder`: what this rank does is written down there while it is traced. `link`: paces what its communicators
     /// send, as those of all ranks do.
     explicit Context(std::shared_ptr<Arena> arena, std::size_t max_slots = most_slots, bool may_attach = false,

@@ -61,7 +61,7 @@ std::uint64_t Endpoint::layout() {
                                    sizeof(Board::Entry),
                                    offsetof(Board::Entry, tier),
                                    sizeof(Arrivals)}) {
-        hash = (hash ^ fact) * 0x9e3779b97f4a7c15U; // odd, so nothing is lost; and the order counts
+        hash = mix(hash, fact);
         hash ^= hash >> 32;
     }
     return hash;

@@ -20,7 +20,8 @@ ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank,
         const Mapping &mapping = context.mapping(members_[static_cast<std::size_t>(i)]);
         const std::size_t offset = offsets[static_cast<std::size_t>(i)];
         if (offset > mapping.num_bytes() || Endpoint::reserved_bytes(size) > mapping.num_bytes() - offset) {
-            throw Failure::internal("rank " + std::to_string(i) + " shows an endpoint outside of its arena");
+            throw Failure::internal("rank " + std::to_string(members_[static_cast<std::size_t>(i)]) +
+                                    " shows an endpoint outside of its arena");
         }
         endpoints_.emplace_back(mapping.base() + offset, size);
         peer_at(i).mapping = &mapping;
@@ -78,20 +79,11 @@ void ShmTransport::prepare(int peer, std::size_t num_bytes) {
     }
 }
 
-namespace {
-bool fits_own_cache(std::size_t footprint) {
-    static const std::size_t own_cache_bytes = bytes_of_own_cache();
-    return footprint <= own_cache_bytes;
-}
-} // namespace
-
-bool ShmTransport::copies_faster(std::size_t num_bytes, std::size_t footprint) {
+bool ShmTransport::copies_faster(std::size_t num_bytes, std::size_t footprint) const {
     // What its core's own cache holds changed, readers fetch from there line by line, and it is fetched back to be
     // changed again: a slot, whose lines have left both, is quicker. From the cache of all cores they read at once.
     return num_bytes >= least_far_bytes && (fits_own_cache(footprint) || is_far_);
 }
-
-bool ShmTransport::takes_from_other_caches(std::size_t footprint) const { return is_far_ && fits_own_cache(footprint); }
 
 bool ShmTransport::is_held_by_cores(std::size_t footprint) const {
     return !has_quick_string_moves() && !is_far_ && fits_own_cache(footprint);
@@ -211,8 +203,9 @@ Published ShmTransport::publish_elsewhere(Bytes head, std::span<const int> peers
     return published;
 }
 
-void ShmTransport::refuse(int peer) {
-    throw Failure::internal("rank " + std::to_string(peer) + " sent a malformed message");
+void ShmTransport::refuse(int peer) const {
+    throw Failure::internal("rank " + std::to_string(members_[static_cast<std::size_t>(peer)]) +
+                            " sent a malformed message");
 }
 
 View ShmTransport::view(int peer) {

@@ -1,9 +1,8 @@
-// The transport between ranks of one host. Eight ways for a message, one interface: up to 48 bytes travel inside the
-// flag's cache line, up to 96 as two such messages; registered memory and the memory of the same process are lent where
-// they lie, or written by the sender where the reader wants them; so is private memory between two processes that may
-// attach to each other; all other memory is copied once into a staging slot that all readers share, and which they read
-// while it is still being filled; what goes to one rank alone, if that answers, into one that it then writes its answer
-// in.
+// The transport between ranks of one host. Up to 48 bytes travel inside the flag's cache line, up to 96 as two such
+// messages. Registered memory and memory of the same process are lent where they lie, or written by the sender where
+// the reader wants them. Private memory of another process is copied by its reader, if the two may attach to each
+// other. All other memory is copied once into a staging slot that all readers share, and which they read while it is
+// still being filled. A slot for one rank alone, if that answers, goes to and fro: the rank writes its answer there.
 #pragma once
 
 #include "base/waiting.h"
@@ -107,7 +106,7 @@ class Endpoint {
         static constexpr std::size_t max_windows = 12;
         struct Entry {
             std::int32_t step, order, after_step, after_order;
-            std::uint64_t place; // arena: an offset in the rank's arena; address, attach: in its process
+            std::uint64_t place; // arena: an offset in the rank's arena; address: in its process
             std::uint64_t num_bytes;
             Tier tier;
         };
@@ -117,7 +116,7 @@ class Endpoint {
         std::array<Entry, max_windows> entries;
     };
 
-    /// A number of how all that ranks share is laid out. Builds that differ in it would misread each other.
+    /// A number that stands for the layout of all that ranks share. Builds that differ in it would misread each other.
     static std::uint64_t layout();
 
     /// Bytes to commit, and bytes to reserve, in the arena.
@@ -166,9 +165,8 @@ class ShmTransport final : public Transport {
         return publish_all(head, std::span(&peer, 1), bytes, tag, may_lend);
     }
     void prepare(int peer, std::size_t num_bytes) override;
-    bool copies_faster(std::size_t num_bytes, std::size_t footprint) override;
+    bool copies_faster(std::size_t num_bytes, std::size_t footprint) const override;
     bool shares_no_cache() const override { return is_far_; }
-    bool takes_from_other_caches(std::size_t footprint) const override;
     bool is_held_by_cores(std::size_t footprint) const override;
     std::uint64_t posted(int peer) const override { return peer_at(peer).posted; }
     std::uint64_t released(int peer) const override;
@@ -191,7 +189,7 @@ class ShmTransport final : public Transport {
     bool shares_cores() const override { return context_.shares_cores(); }
     bool can_attach(int peer) const override;
     bool pays_to_attach(Bytes bytes, std::size_t least_in_huge_pages, std::size_t least_bytes) override;
-    bool lend(std::span<const int> peers, Bytes bytes, std::uint32_t tag) override;
+    bool lend(int peer, Bytes bytes, std::uint32_t tag) override;
     std::uint64_t offer(int peer, std::span<std::byte> memory, bool may_attach) override;
     void take_back(int peer, const std::byte *memory) override;
     std::optional<Target> offered(int peer, std::uint64_t word, std::uint64_t num_bytes) override;
@@ -332,7 +330,7 @@ class ShmTransport final : public Transport {
     std::size_t at(std::uint64_t number) const { return static_cast<std::size_t>(number & (ring_size_ - 1)); }
     const Endpoint::Line &first_of(const Peer &from) const { return from.incoming[at(from.received)]; }
     /// A peer's word is never trusted beyond what this rank knows by itself.
-    [[noreturn]] static void refuse(int peer);
+    [[noreturn]] void refuse(int peer) const;
     bool attaches(int member) const;
     bool has_room(std::span<const int> peers, std::uint64_t num_lines = 1);
     Published publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);

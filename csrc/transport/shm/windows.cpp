@@ -37,10 +37,7 @@ void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> wi
 }
 
 void ShmTransport::revoke() {
-    for (Peer &peer : peers_) {
-        peer.may_write = false;
-        peer.offered.clear();
-    }
+    for (Peer &peer : peers_) peer.may_write = false;
 }
 
 void ShmTransport::withdraw() const {
@@ -130,8 +127,8 @@ bool ShmTransport::pays_to_attach(Bytes bytes, std::size_t least_in_huge_pages, 
     return is_long;
 }
 
-bool ShmTransport::lend(std::span<const int> peers, Bytes bytes, std::uint32_t tag) {
-    if (!has_room(peers)) return false;
+bool ShmTransport::lend(int peer, Bytes bytes, std::uint32_t tag) {
+    if (!has_room({&peer, 1})) return false;
     Endpoint::Line message{};
     message.tag = tag;
     message.num_bytes = static_cast<std::uint32_t>(bytes.size());
@@ -143,7 +140,7 @@ bool ShmTransport::lend(std::span<const int> peers, Bytes bytes, std::uint32_t t
         message.tier = Endpoint::Tier::attach;
         message.elsewhere.address = bytes.data();
     }
-    for (int peer : peers) post(peer, message);
+    post(peer, message);
     return true;
 }
 

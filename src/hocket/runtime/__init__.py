@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from hocket.runtime.communicator.repeated import read_options as read_options
     from hocket.runtime.failures import exception_of as exception_of
     from hocket.runtime.launch.launcher import run_ranks as run_ranks
-    from hocket.runtime.launch.tracebacks import debugging as debugging
-    from hocket.runtime.launch.tracebacks import without_own_frames as without_own_frames
     from hocket.runtime.memory import empty as empty
     from hocket.runtime.memory import record_stream as record_stream
     from hocket.runtime.ranks.environment import MAX_ADDRESS_BYTES as MAX_ADDRESS_BYTES
@@ -40,7 +38,10 @@ if TYPE_CHECKING:
     from hocket.runtime.ranks.environment import may_attach as may_attach
     from hocket.runtime.ranks.environment import new_address as new_address
     from hocket.runtime.ranks.environment import paced_link as paced_link
+    from hocket.runtime.ranks.failure_reports import reason_of as reason_of
     from hocket.runtime.ranks.process_end import at_process_end as at_process_end
+    from hocket.runtime.ranks.program_frames import debugging as debugging
+    from hocket.runtime.ranks.program_frames import without_own_frames as without_own_frames
     from hocket.runtime.ranks.rank_names import name_ranks as name_ranks
     from hocket.runtime.streams.stream import FOREVER_SECONDS as FOREVER_SECONDS
     from hocket.runtime.streams.stream import Event as Event
@@ -81,10 +82,11 @@ else:
             "communicator.repeated": ["GroupCalls", "cached_group_method", "note_written", "read_options"],
             "failures": ["exception_of"],
             "launch.launcher": ["run_ranks"],
-            "launch.tracebacks": ["debugging", "without_own_frames"],
             "memory": ["empty", "record_stream"],
             "ranks.environment": ["MAX_ADDRESS_BYTES", "discover", "may_attach", "new_address", "paced_link"],
+            "ranks.failure_reports": ["reason_of"],
             "ranks.process_end": ["at_process_end"],
+            "ranks.program_frames": ["debugging", "without_own_frames"],
             "ranks.rank_names": ["name_ranks"],
             "streams.stream": ["Event", "FOREVER_SECONDS", "Stream", "current_stream", "raise_failure", "stream"],
             "streams.work": ["InFlight", "Work"],

@@ -16,9 +16,9 @@ def arena_bytes(num_ranks: int | None = None) -> int:
     arena, because it is a file.
     """
     page = os.sysconf("SC_PAGE_SIZE")
-    address_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if address_bytes == resource.RLIM_INFINITY:
-        address_bytes = _address_bytes()
+    address_bytes, limit = _address_bytes(), resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:
+        address_bytes = min(address_bytes, limit)
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * page
     num_ranks = _num_ranks() if num_ranks is None else num_ranks
     found = min(os.sysconf("SC_PHYS_PAGES") * page, (address_bytes - mapped) // (2 * num_ranks))

@@ -15,8 +15,8 @@ from hocket.errors import (
     PeerDied,
     ResourceError,
 )
-from hocket.runtime.launch.tracebacks import short_site
 from hocket.runtime.ranks.failure_reports import tell_heard
+from hocket.runtime.ranks.program_frames import short_site
 from hocket.runtime.ranks.rank_names import name_ranks
 from hocket.runtime.vocabulary import DTYPES, KINDS, OPS
 
@@ -78,9 +78,11 @@ def exception_of(
     if cause == Cause.TIMEOUT:
         ranks = name_ranks(missing) if missing else "its peers"
         is_one = len(missing) == 1
-        what = "not done" if rank in (-1, this_rank) else f"rank {rank} was not done"
+        late = this_rank if rank < 0 else rank
+        what = "not done" if late == this_rank else f"rank {rank} was not done"
         what, found = f"{what} within {seconds:g} s", f"it waited for {ranks}"
         if calls:  # of those that have come
+            late = min(missing, default=late)
             what, found = f"{ranks} {'has' if is_one else 'have'} not come within {seconds:g} s", ""
         advice = f"see what {'it does' if is_one else 'they do'} instead, or pass a longer timeout="
         why = text or (f"{found}. {advice.capitalize()}" if found else advice)
@@ -89,6 +91,7 @@ def exception_of(
             missing=missing,
             seconds=seconds,
             sequence=sequence,
+            late=late,
         )
     if cause == Cause.DIED:
         return PeerDied(

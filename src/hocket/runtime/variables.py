@@ -89,10 +89,10 @@ VARIABLES = (
     ),
     Variable(
         DEBUG,
-        "hocket.runtime.launch.tracebacks",
+        "hocket.runtime.ranks.program_frames",
         "rank",
         "0",
-        "Whether tracebacks of `hocket run` and run_ranks show the frames inside Hocket (1).",
+        "Whether tracebacks of `hocket run`, run_ranks and the PyTorch backend show the frames inside Hocket (1).",
     ),
     Variable(
         PACED_LINK,

@@ -13,9 +13,8 @@ from hocket.torch_backend.roll_call import come
 from hocket.torch_backend.told_errors import BackendError
 
 _OK = b"ok"
-_READING_SECONDS = (
-    5.0  # for ranks that have come to read what rank 0 answers, before it may leave, and the store with it
-)
+# In this time the ranks that have come can read the answer of rank 0. Then it may leave, and the store with it.
+_READING_SECONDS = 5.0
 
 
 class MonitoredBarrier:
@@ -57,7 +56,10 @@ class MonitoredBarrier:
         if came:
             come(self._store, [self._key("done", rank) for rank in came], _READING_SECONDS)
         for rank in came:
-            self._clear(rank)
+            if self._appears(self._key("done", rank), 0.0):
+                self._clear(rank)
+            else:  # it may read the answer yet
+                self._numbers[rank] += 1
         if missing:
             who = f"Rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
             raise BackendError(

@@ -25,6 +25,7 @@ from hocket.runtime import (
     at_process_end,
     cached_group_method,
     current_stream,
+    reason_of,
     stream,
     watch_traces,
 )
@@ -353,9 +354,9 @@ class ProcessGroup(dist.ProcessGroup):
         for work in self._begun.pending():
             work.rest(max(0.0, deadline - time.monotonic()))
         if self._begun.pending():
-            self._give_up("it left with operations under way" if error is None else _reason(error))
+            self._give_up("it left with operations under way" if error is None else reason_of(error))
         elif error is not None:
-            self._give_up(_reason(error), only_later=True)
+            self._give_up(reason_of(error), only_later=True)
         with contextlib.suppress(HocketError):
             self._comm.lower.finish()
 
@@ -465,10 +466,6 @@ class ProcessGroup(dist.ProcessGroup):
             )
 
 
-def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
 learn_options()
 watch_traces(record_computing)
 
@@ -481,7 +478,7 @@ def _leave_all(error: BaseException | None) -> None:
         if error is None:
             group._finish(deadline)
         else:
-            group._give_up(_reason(error))
+            group._give_up(reason_of(error))
     for group in groups:  # their communicators are closed later, with all others of the process, and tell what differs
         group._futures.close()
 

@@ -48,18 +48,6 @@ def check_blocks(collective: str, async_op: bool) -> None:
         raise ValueError(f"{collective}: expected out= {how}, on all ranks: without it the call waits for a shape")
 
 
-def described(x: Any, writable: bool, name: str) -> Described:
-    """Returns an array as the core sees it. Raises ValueError or TypeError if the core cannot use it."""
-    try:
-        found: Described = _core.describe(x, writable, name)
-    except ValueError:
-        if not isinstance(x, np.generic):
-            raise
-        what = f"{name}: expected an array, because the result is written into it; found a NumPy scalar"
-        raise ValueError(f"{what}, a {type(x).__name__}: pass x = numpy.array(x)") from None
-    return found
-
-
 def refused_rank(error: ValueError, size: int) -> ValueError:
     """Returns the error for a rank that does not exist; if no launcher has started this process, it says how to.
 

@@ -10,13 +10,13 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 
+from hocket import _core
 from hocket.overloads import overload
 from hocket.runtime.communicator.arguments import (
     NOTHING,
     cannot_split,
     check_blocks,
     check_like,
-    described,
     new_like,
     shape_of,
 )
@@ -62,11 +62,11 @@ class Collectives(Calls):
         async_op: bool = False,
     ) -> Any:
         """Folds the x of all ranks, element by element; every rank gets the result, in x or in `out` (like x)."""
-        input, output = described(x, out is None, "all_reduce: x"), NOTHING
+        input, output = _core.describe(x, out is None, "all_reduce: x"), NOTHING
         if out is None:
             out, output = x, input
         else:
-            output = described(out, True, "all_reduce: out")
+            output = _core.describe(out, True, "all_reduce: out")
             check_like("all_reduce", output, input[1], input[2])
         options = (algorithm, order, timeout, async_op)
         return self._launch("all_reduce", input, output, 0, input[1], op, 0, options, out, x)
@@ -93,10 +93,10 @@ class Collectives(Calls):
 
         The call is in place if x is this rank's block of `out`. Without `out` it returns a new array.
         """
-        input = described(x, False, "all_gather: x")
+        input = _core.describe(x, False, "all_gather: x")
         if out is None:
             out = self._concatenated(x, input)
-        output = described(out, True, "all_gather: out")
+        output = _core.describe(out, True, "all_gather: out")
         check_like("all_gather", output, input[1] * self._size, input[2])
         options = (algorithm, None, timeout, async_op)
         ahead = self._rank * input[1]
@@ -127,10 +127,10 @@ class Collectives(Calls):
         The call is in place if `out` is this rank's block of x (the rest of x may be overwritten). Without `out` it
         returns a new array; dim 0 must then be a multiple of `size` (ValueError).
         """
-        input = described(x, False, "reduce_scatter: x")
+        input = _core.describe(x, False, "reduce_scatter: x")
         if out is None:
             out = self._split("reduce_scatter", x, input)
-        output = described(out, True, "reduce_scatter: out")
+        output = _core.describe(out, True, "reduce_scatter: out")
         self._check_part("reduce_scatter", output, input)
         options = (algorithm, order, timeout, async_op)
         ahead = -self._rank * output[1]
@@ -161,13 +161,13 @@ class Collectives(Calls):
         timeout: float | None = None,
         async_op: bool = False,
     ) -> Any:
-        """Copies the root's x to every rank: into x or `out`. If others give `out`, only the size of their x counts."""
+        """Copies the root's x to every rank: into x or `out`. On other ranks, x and `out` have its size and type."""
         root = self._check_root("broadcast", root)
         at_root = self._rank == root
-        input = described(x, out is None and not at_root, "broadcast: x")
+        input = _core.describe(x, out is None and not at_root, "broadcast: x")
         output, count = input, input[1]
         if out is not None:
-            output = described(out, True, "broadcast: out")
+            output = _core.describe(out, True, "broadcast: out")
             check_like("broadcast", output, count, input[2])
         else:
             out = x
@@ -208,14 +208,14 @@ class Collectives(Calls):
         """
         root = self._check_root("reduce", root)
         at_root = self._rank == root
-        input = described(x, at_root and out is None, "reduce: x")
+        input = _core.describe(x, at_root and out is None, "reduce: x")
         output = NOTHING
         if not at_root:
             out = None
         elif out is None:
             out, output = x, input
         else:
-            output = described(out, True, "reduce: out")
+            output = _core.describe(out, True, "reduce: out")
             check_like("reduce", output, input[1], input[2])
         options = (algorithm, order, timeout, async_op)
         return self._launch("reduce", input, output, 0, input[1], op, root, options, out, x)
@@ -250,13 +250,13 @@ class Collectives(Calls):
         The call is in place if the root's x is its block of `out`. Off the root it returns None and ignores `out`.
         """
         root = self._check_root("gather", root)
-        input, output = described(x, False, "gather: x"), NOTHING
+        input, output = _core.describe(x, False, "gather: x"), NOTHING
         if self._rank != root:
             out = None
         else:
             if out is None:
                 out = self._concatenated(x, input)
-            output = described(out, True, "gather: out")
+            output = _core.describe(out, True, "gather: out")
             check_like("gather", output, input[1] * self._size, input[2])
         options = (algorithm, None, timeout, async_op)
         ahead = self._rank * input[1]
@@ -297,7 +297,7 @@ class Collectives(Calls):
         root = self._check_root("scatter", root)
         input = NOTHING
         if self._rank == root:
-            input = described(x, False, "scatter: x")
+            input = _core.describe(x, False, "scatter: x")
         if out is None:
             check_blocks("scatter", async_op)
             if self._rank == root:
@@ -305,7 +305,7 @@ class Collectives(Calls):
                 self._tell("scatter", root, [shape_of(out, input[1])] * self._size, input[2], timeout)
             else:
                 out = self._told(root, timeout)
-        output = described(out, True, "scatter: out")
+        output = _core.describe(out, True, "scatter: out")
         if self._rank == root:
             self._check_part("scatter", output, input)
         options = (algorithm, None, timeout, async_op)
@@ -335,13 +335,13 @@ class Collectives(Calls):
         Dim 0 must be a multiple of `size` (ValueError). The result has the shape of x. The call is in place if `out`
         is x. Without `out` it returns a new array.
         """
-        input = described(x, False, "all_to_all: x")
+        input = _core.describe(x, False, "all_to_all: x")
         shape = shape_of(x, input[1])
         if not shape or shape[0] % self._size:
             raise cannot_split("all_to_all", self._size, shape)
         if out is None:
             out = new_like(x, shape, input[2])
-        output = described(out, True, "all_to_all: out")
+        output = _core.describe(out, True, "all_to_all: out")
         check_like("all_to_all", output, input[1], input[2])
         options = (algorithm, None, timeout, async_op)
         return self._launch("all_to_all", input, output, 0, input[1] // self._size, "sum", 0, options, out, x)
@@ -354,7 +354,7 @@ class Collectives(Calls):
     def barrier(self, *, algorithm: str | None = None, timeout: float | None = None, async_op: bool = False) -> Any:
         """Returns None once every rank has called it."""
         token = self._token if not async_op else new_like(None, (1,), _TOKEN)
-        found = described(token, True, "barrier: token")
+        found = _core.describe(token, True, "barrier: token")
         options = (algorithm, None, timeout, async_op)
         return self._launch("barrier", found, found, 0, 1, "max", 0, options, None, token)
 

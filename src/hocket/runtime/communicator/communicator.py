@@ -351,7 +351,8 @@ class Communicator(Objects):
             self._core.finish()
 
     def close(self) -> None:
-        """Waits for all operations, then leaves. All ranks close: a call that needs this rank raises PeerAborted.
+        """Waits for all operations, then leaves. If another rank then makes a call that needs this rank, it raises
+        PeerAborted.
 
         A receive in which another thread waits ends with PeerAborted, unless its message has come.
         It may be called again. Raises an error that another rank has reported and this rank has not raised yet.
@@ -438,10 +439,10 @@ def _tell(failure: Exception) -> None:
     its own exit code speaks.
     """
     print(f"hocket: {failure}", file=sys.stderr)
-    if here.scope.environment is None:  # else the rank ends before its process
+    ends_with_process = here.scope.environment is None
+    if isinstance(failure, CollectiveMismatch) and ends_with_process:
         tell_uncaught(failure)
-        if isinstance(failure, CollectiveMismatch):
-            fail_process()
+        fail_process()
 
 
 def _serving(algorithm: str) -> set[str]:

@@ -97,20 +97,28 @@ def no_attribute(owner: object, name: str) -> AttributeError:
     """Returns the error for a name that a communicator has not."""
     said = f"{type(owner).__name__!r} object has no attribute {name!r}"
     if not name.startswith("_"):
-        said += _attribute_instead(name, [one for one in dir(owner) if not one.startswith("_")])
+        said += _attribute_instead(type(owner), name, [one for one in dir(owner) if not one.startswith("_")])
     return AttributeError(said, name=name, obj=None)  # without the object, Python adds no guess of its own
 
 
-def _attribute_instead(unknown: str, known: Collection[str]) -> str:
+def _attribute_instead(owner: type, unknown: str, known: Collection[str]) -> str:
     plain = _plain(unknown)
     by_plain_name = {_plain(one): one for one in known}
     for here, elsewhere in METHODS_ELSEWHERE.items():
         by_plain_name |= {_plain(one): here for one in elsewhere if here in known}
     if plain in by_plain_name:
         return f"; did you mean {by_plain_name[plain]!r}?"
-    if plain.startswith("i") and plain[1:] in by_plain_name:
-        return f"; did you mean '{by_plain_name[plain[1:]]}(..., async_op=True)'?"
+    here = by_plain_name.get(plain.removeprefix("i"), "")
+    if plain.startswith("i") and _takes_async_op(owner, here):
+        return f"; did you mean '{here}(..., async_op=True)'?"
     return did_you_mean(unknown, known)
+
+
+def _takes_async_op(owner: type, name: str) -> bool:
+    import inspect  # as above
+
+    method = getattr(owner, name, None)
+    return callable(method) and "async_op" in inspect.signature(method).parameters
 
 
 def _plain(name: str) -> str:

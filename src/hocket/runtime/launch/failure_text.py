@@ -1,23 +1,24 @@
 """What `hocket run` says of the ranks that failed: each error once, the cause last, and one line for all it stopped."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hocket.runtime.launch.tracebacks import (
     cause_in,
     compact,
-    debugging,
     joined,
     message_of,
     place_in,
     reason_in,
-    reports_another,
     shortened,
     site_in,
 )
+from hocket.runtime.ranks.program_frames import debugging
 from hocket.runtime.ranks.rank_names import name_ranks
 
-_ADVICE = " This communicator can only be closed"
+_ADVICE = re.compile(r"\.? This communicator can only be closed\b.*$")
+_LEFT = re.compile(r"\b(gave up: |left without |closed\b)")
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class FailedRanks:
     """The failures of a run of `num_ranks` ranks.
 
     tracebacks: those with which ranks ended; closing: the lines that ranks wrote as they closed; causes: the ranks that
-    failed first, the one that ended first in front; following: whether even these tell that another rank failed;
+    failed first, the one that ended first in front; following: the ranks that tell that another rank failed;
     suspects: the ranks whose calls differ from those of most, came late or ended early, as the ranks tell; ways: how
     each of the causes ended; returned: the ranks that returned 0; label: whether the lines of a traceback name ranks.
     """
@@ -34,7 +35,7 @@ class FailedRanks:
     tracebacks: Mapping[int, str]
     closing: Mapping[int, str]
     causes: Sequence[int]
-    following: bool
+    following: Collection[int]
     suspects: Collection[int]
     ways: Mapping[int, str]
     returned: Collection[int]
@@ -72,14 +73,15 @@ class FailedRanks:
 
     def _stopped(self) -> dict[int, str]:
         """Returns the tracebacks that only report the failure of another rank, if that of the cause says more."""
-        if not self.causes or debugging() or reports_another(self.tracebacks.get(self.causes[0], "")):
+        if not self.causes or debugging() or self.causes[0] in self.following:
             return {}
-        return {rank: text for rank, text in sorted(self.tracebacks.items()) if reports_another(text)}
+        return {rank: text for rank, text in sorted(self.tracebacks.items()) if rank in self.following}
 
     def _chosen(self, texts: Mapping[int, str]) -> tuple[int, list[int]]:
         """Returns the rank whose traceback is told, and all ranks with the same error.
 
-        If its error is that of others, or has their place, it is a suspect, or else the one with the lowest number.
+        Several ranks may have its error: then a suspect is told, or else the lowest rank. If they only have its place,
+        the lowest is told.
         """
         cause = self.causes[0] if self.causes else -1
         if cause not in texts:
@@ -100,21 +102,17 @@ class FailedRanks:
                 said += f"; the same error: {_with_sites(texts)}"
         else:
             known = "failed first" if len(self.causes) == 1 else "failed, and none tells which was first"
-            if self.following:
+            if self.causes and self.causes[0] in self.following:
                 known = "failed because of another rank"
             if len(self.causes) > 1:
                 known += f"; rank {self.causes[0]} ended first"
             said = f"hocket run: {name_ranks(self.causes)} of {self.num_ranks} {known}, {self.ways[self.causes[0]]}"
         early = sorted(rank for rank in self.suspects if rank in self.returned)
-        if self.following and early and "PeerAborted: " not in main:  # that says more
+        if early and set(self.causes) & set(self.following) and not _tells_why(main):  # that says more
             said += f"; {name_ranks(early)} ended before, with exit code 0"
         if main:
             return f"{said}:"
-        reasons = {
-            reason_in(text).removesuffix(_ADVICE).removesuffix(".")
-            for text in stopped.values()
-            if "PeerAborted: " in text
-        }
+        reasons = {_ADVICE.sub("", reason_in(text)) for text in stopped.values() if _tells_why(text)}
         return f"{said}: {min(reasons).removeprefix(f'rank {cause} gave up: ')}" if reasons else said
 
     def _labelled(self, text: str, ranks: Iterable[int]) -> str:
@@ -131,3 +129,8 @@ def _with_sites(tracebacks: Mapping[int, str]) -> str:
     for rank, text in tracebacks.items():
         by_site.setdefault(site_in(text), []).append(rank)
     return ", ".join(name_ranks(ranks) + (f" ({site})" if site else "") for site, ranks in by_site.items())
+
+
+def _tells_why(text: str) -> bool:
+    """Returns whether a traceback tells that another rank gave up or closed."""
+    return _LEFT.search(_ADVICE.sub("", message_of(text))) is not None

@@ -24,10 +24,11 @@ from typing import Any
 from hocket.errors import PeerDied, ResourceError
 from hocket.runtime.launch import rank_process
 from hocket.runtime.launch.rank_process import Outcome
-from hocket.runtime.launch.tracebacks import debugging, place_in, shortened, without_own_frames
+from hocket.runtime.launch.tracebacks import place_in, shortened
 from hocket.runtime.ranks.cores import bound
 from hocket.runtime.ranks.environment import Environment, new_address, rank_scope, rank_variables
 from hocket.runtime.ranks.failure_reports import follows_from_another
+from hocket.runtime.ranks.program_frames import debugging, without_own_frames
 
 GRACE_SECONDS = 5.0  # for the other ranks after one has failed, and for all to exit after all have returned
 TERMINATE_SECONDS = 2.0  # between SIGTERM and SIGKILL

@@ -48,11 +48,11 @@ def run_command(n: int, command: Sequence[str], *, label: bool = False, timeout:
     Ranks get rank and size from Hocket's environment variables, and from torchrun's. Lines on their standard output and
     error are passed on whole and unchanged, with "[rank] " in front if `label` is true. Only the tracebacks with which
     ranks end are told at the end: equal ones once, that of the first rank that failed last, and one line for those that
-    report its failure. A rank is first if it does not fail because of another, as the ranks tell; the order in which
-    they end decides only among several such ranks. The exit code is 0 if all ranks returned 0, else the code of the
-    first rank that failed (128 + number for a signal). timeout, in seconds, limits the whole run. Rank 0 reads standard
-    input unless that is a terminal; the other ranks have no input. Raises OSError if the command cannot be started.
-    Call it on the main thread only.
+    report its failure. Ranks tell whether they fail because of another rank. Those that do not are candidates for the
+    first; among them the one that ended first is taken. The exit code is 0 if all ranks returned 0, else the code of
+    the first rank that failed (128 + number for a signal). timeout, in seconds, limits the whole run. Rank 0 reads
+    standard input unless that is a terminal; the other ranks have no input. Raises OSError if the command cannot be
+    started. Call it on the main thread only.
     """
     with _Supervisor(n, label, timeout) as supervisor:
         supervisor.start(command)
@@ -281,6 +281,9 @@ class _Supervisor:
         """Returns what to say of the tracebacks with which ranks ended, and passes on what else they wrote."""
         tracebacks: dict[int, str] = {}
         closing: dict[int, str] = {}
+        following = {
+            rank for rank, process in enumerate(self.processes) if process.returncode != 0 and self._follows(rank)
+        }
         for rank in filter(self._holds, range(len(self.sources))):
             source = self.sources[rank][1]
             closing[rank], rest = split_closing(source.take())
@@ -294,7 +297,7 @@ class _Supervisor:
             tracebacks,
             closing,
             causes,
-            following=bool(causes) and self._follows(causes[0]),
+            following=following,
             suspects=self._reports.suspects,
             ways={rank: self._way(rank) for rank in causes},
             returned=[rank for rank, process in enumerate(self.processes) if process.returncode == 0],

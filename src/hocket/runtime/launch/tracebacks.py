@@ -1,22 +1,11 @@
-"""Tracebacks of ranks, as text and as objects: finds the last one, leaves out Hocket's own frames, joins equal ones."""
+"""Tracebacks of ranks, as text: finds the last one, leaves out Hocket's own frames, joins equal ones."""
 
-import contextlib
-import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from types import TracebackType
-from typing import TypeVar
+from collections.abc import Mapping
 
-from hocket import errors
+from hocket.runtime.ranks.program_frames import debugging, is_of_program, short_site, without_own
 from hocket.runtime.ranks.rank_names import name_ranks
-from hocket.runtime.variables import DEBUG
 
-T = TypeVar("T")
-
-_PACKAGE = f"{Path(errors.__file__).parent}{os.sep}"
-_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"  # Python's own
-_PACKAGES = f"{os.sep}site-packages{os.sep}"  # what is installed beside Hocket, such as PyTorch
 _HEAD = "Traceback (most recent call last):"
 # PyTorch puts the rank in front of each line of an uncaught exception, once for each init_process_group.
 # Python, and argparse, also end programs with words that are no traceback.
@@ -41,11 +30,6 @@ _SUBJECT = re.compile(
     r"(ranks? \d.*?): (?:rank \d+ was (?=not done))?"
 )
 _FOLLOWING = re.compile(r"^hocket\.errors\.(PeerDied|PeerAborted)\b", re.M)
-
-
-def debugging() -> bool:
-    """Returns whether tracebacks keep Hocket's own frames."""
-    return os.environ.get(DEBUG, "") not in ("", "0")
 
 
 def start_of_failure(lines: bytes) -> int:
@@ -122,19 +106,6 @@ def _parse(part: str) -> tuple[list[str], str] | None:
     return frames, "\n".join(lines)
 
 
-def _without_own(frames: Sequence[T], file_of: Callable[[T], str]) -> list[T]:
-    """Returns the frames without those inside Hocket, and without what Hocket calls in Python's own library."""
-    kept: list[T] = []
-    inside = False
-    for frame in frames:
-        file = file_of(frame)
-        is_library = file.startswith((_LIBRARY, "<frozen ")) and _PACKAGES not in file
-        inside = file.startswith(_PACKAGE) or (inside and is_library)
-        if not inside:
-            kept.append(frame)
-    return kept
-
-
 def _file_of(frame: str) -> str:
     found = _FRAME.match(frame)
     return found[1] if found else ""
@@ -155,13 +126,13 @@ def shortened(traceback: str) -> str:
             kept += cause + between
             continue
         frames, message = parsed
-        others = _without_own(frames, _file_of)
+        others = without_own(frames, _file_of)
         if others or not frames or message.partition(": ")[2] not in last:
             kept += "\n".join([_HEAD, *others, message]) + between
     parsed = _parse(last)
     if parsed is not None:
         frames, message = parsed
-        last = "\n".join([_HEAD, *(_without_own(frames, _file_of) or frames[-1:]), message])
+        last = "\n".join([_HEAD, *(without_own(frames, _file_of) or frames[-1:]), message])
     return kept + last
 
 
@@ -210,35 +181,14 @@ def message_of(traceback: str) -> str:
     return traceback if parsed is None else parsed[1]
 
 
-def short_site(site: str) -> str:
-    """Returns a "file:line" relative to the working directory, if it lies below that."""
-    with contextlib.suppress(OSError):  # that directory may be gone
-        return site.removeprefix(f"{Path.cwd()}{os.sep}")
-    return site
-
-
 def site_in(traceback: str) -> str:
     """Returns the innermost line of the program in the last exception of a traceback, as "file:line"; "" if none."""
     parsed = _parse(_BETWEEN.split(traceback)[-1])
     for frame in reversed(parsed[0] if parsed is not None else ()):
         found = _FRAME.match(frame)
-        if found and _is_of_program(found[1]):
+        if found and is_of_program(found[1]):
             return short_site(f"{found[1]}:{found[2]}")
     return ""
-
-
-def site_of(trace: TracebackType | None) -> str:
-    """Returns the innermost line of the program in the frames of an exception, as `site_in` does for text."""
-    site = ""
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        site = short_site(f"{file}:{trace.tb_lineno}") if _is_of_program(file) else site
-        trace = trace.tb_next
-    return site
-
-
-def _is_of_program(file: str) -> bool:
-    return not file.startswith((_PACKAGE, _LIBRARY, "<frozen ")) and _PACKAGES not in file
 
 
 def cause_in(traceback: str) -> str:
@@ -249,19 +199,3 @@ def cause_in(traceback: str) -> str:
 def reason_in(traceback: str) -> str:
     """Returns the first line of `cause_in` without its type, as a rank tells it when it closes."""
     return cause_in(traceback).partition("\n")[0].partition(": ")[2]
-
-
-def without_own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """Returns the traceback without the frames inside Hocket, as `shortened` does for text."""
-    if debugging():
-        return trace
-    all_of_it: list[TracebackType] = []
-    while trace is not None:
-        all_of_it.append(trace)
-        trace = trace.tb_next
-    kept = _without_own(all_of_it, lambda one: one.tb_frame.f_code.co_filename) or all_of_it[-1:]
-    after: TracebackType | None = None
-    for one in reversed(kept):
-        one.tb_next = after
-        after = one
-    return after

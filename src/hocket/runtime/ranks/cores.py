@@ -85,32 +85,32 @@ def beside(said: Sequence[dict[str, Any]], rank: int) -> list[int]:
 def far(said: Sequence[dict[str, Any]], rank: int) -> list[int]:
     """Returns the other ranks whose cores share no last cache with those of this rank, as far as the system tells.
 
-    That is a cache of level 3 or more: one below it is a core's own on many machines, whose last one is not told of.
-    `said` is own_cores() of every rank of the job, all of one host.
+    Only caches of level 3 or more count: a lower one often belongs to one core, and some systems do not list the last
+    cache. `said` is own_cores() of every rank of the job, all of one host.
     """
     masks = [int.from_bytes(one["cores"], "little") for one in said]
-    near = 0
-    for core in range(masks[rank].bit_length()):
-        if masks[rank] >> core & 1:
-            sharing = _sharing_cache(core)
-            if sharing == 0:
-                return []
-            near |= sharing
+    near, left = 0, masks[rank]
+    while left:
+        sharing = _sharing_cache((left & -left).bit_length() - 1)
+        if sharing == 0:
+            return []
+        near |= sharing
+        left &= ~sharing  # the system says the same of all cores that share the cache
     return [other for other, mask in enumerate(masks) if other != rank and not mask & near]
 
 
 def _sharing_cache(core: int) -> int:
     """Returns the cores that share the last cache of this one (bit c: core c); 0 where the system does not tell."""
-    lists = {
-        int(level): _read(folder / "shared_cpu_list")
+    levels = {
+        int(level): folder
         for folder in (_CPUS / f"cpu{core}" / "cache").glob("index*")
         if (level := _read(folder / "level")).isdecimal()
     }
-    last = max(lists, default=0)
+    last = max(levels, default=0)
     if last < 3:
         return 0
-    ranges = (part.split("-") for part in lists[last].split(",") if part)
-    return sum(1 << each for ends in ranges for each in range(int(ends[0]), int(ends[-1]) + 1))
+    ranges = (part.split("-") for part in _read(levels[last] / "shared_cpu_list").split(",") if part)
+    return sum(1 << each for ends in ranges for each in range(int(ends[0]), int(ends[-1]) + 1)) | 1 << core
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """What a rank tells `hocket run` about its failure: whether it fails by itself, or only because another rank failed.
 
-Which rank ends first does not say which one was the cause. `hocket run` listens at an address beside that of the job; a
-rank to which nobody listens tells nothing.
+Which rank ends first does not say which one was the cause. `hocket run` listens at an address beside that of the job.
+If nobody listens there, the report is dropped.
 """
 
 import contextlib
@@ -12,8 +12,8 @@ import struct
 from collections import Counter
 
 from hocket.errors import CollectiveMismatch, CollectiveTimeout, PeerAborted, PeerDied, RendezvousError
-from hocket.runtime.launch.tracebacks import site_of
 from hocket.runtime.ranks.environment import here
+from hocket.runtime.ranks.program_frames import site_of
 from hocket.runtime.variables import ADDRESS, RANK
 
 _SUFFIX = "-failures"
@@ -21,9 +21,6 @@ _FAILS, _FOLLOWS, _HEARD = "fails", "follows", "heard"
 _PATIENCE_SECONDS = 1.0  # for `hocket run` to read, if many ranks tell at once
 _MAX_BYTES = 64
 _CREDENTIALS = struct.Struct("3i")  # process, user and group
-
-_SENTENCE_END = re.compile(r"(?<=[.?!])\s+(?=[A-Z])|\n")
-_LATE = re.compile(r"\branks? (\d+)[-, \d]*(?:, [^:]*)?(?:(?:: not| was not) done| ha(?:s|ve) not come) within")
 
 _told: set[tuple[int, str]] = set()  # by process: a forked child tells for itself
 
@@ -54,13 +51,14 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         site = site_of(error.__traceback__)
         return f"sys.exit({'' if error.code is None else repr(error.code)})" + (f" at {site}" if site else "")
-    return _SENTENCE_END.split(f"{type(error).__name__}: {error}", maxsplit=1)[0]
+    return re.split(r"(?<=[.?!])\s+(?=[A-Z])|\n", f"{type(error).__name__}: {error}", maxsplit=1)[0]
 
 
 def _suspect(error: BaseException | None) -> int | None:
     """Returns the rank that an error, or one that caused it, points at: its call differs, or it was late, or ended.
 
-    If no rank has fewer others beside it, the last one is meant: for a message that is the receiver.
+    Of differing calls it is the rank with the rarest value; if several have it, the last one, as the receiver of a
+    message.
     """
     while error is not None:
         if isinstance(error, CollectiveMismatch) and error.values:
@@ -68,8 +66,7 @@ def _suspect(error: BaseException | None) -> int | None:
             shared = Counter(values.values())
             return min(reversed(values), key=lambda rank: shared[values[rank]])
         if isinstance(error, CollectiveTimeout):
-            late = _LATE.search(str(error))
-            return int(late[1]) if late else None
+            return error.late
         if isinstance(error, PeerDied | PeerAborted):
             return error.rank
         error = error.__cause__ or error.__context__
