@@ -1,4 +1,5 @@
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,22 @@ def test_a_ratio_to_a_bound_without_overhead_says_so(command: str, capsys: pytes
     call = (command, *CALL)
     assert "on this network: " in text_of(capsys, *call)
     assert "on this network, without the overhead: " in text_of(capsys, *call, "--overhead", "1us")
+
+
+@pytest.mark.parametrize("command", ["simulate", "explain"])
+def test_a_node_that_is_called_overhead_costs_none(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "nodes: {gpu: [overhead 1, b]}\nlinks: [{between: [overhead 1, b], link: roce-100g}]\n"
+        "change: [{link: overhead 1->b, latency: 1us}]\n"
+    )
+    text = text_of(capsys, command, "all_reduce", "-b", "1M", "--topology", str(file))
+    assert "changed: overhead 1->b 1.00 us" in text and "on this network: " in text
+    call = ("simulate", *CALL, "--algorithm", "ring")
+    seconds = [json_of(capsys, *call, "--overhead", cost)["overhead_seconds"] for cost in ("0us", "1us")]
+    assert seconds == [0, 1e-6]
 
 
 def test_what_one_link_holds_up_for_too_long_is_not_simulated(
@@ -107,6 +124,17 @@ def test_an_algorithm_that_was_asked_about_is_compared_with_the_fastest(capsys: 
     assert json_of(capsys, "explain", *CALL, "--algorithm", last)["asked"] == [last]
     text = text_of(capsys, "explain", *CALL, "--algorithm", last)
     assert f"; {last} takes " in text and "; the next best, " in text
+
+
+@pytest.mark.parametrize("name", ["tree", "hypercube"])
+def test_an_algorithm_that_was_asked_about_has_a_row_or_an_error(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    call = ("explain", "all_reduce", "-b", "1K", "--algorithm", name, "--topology")
+    found = json_of(capsys, *call, "ring:2")
+    assert name in [row["algorithm"] for row in found["candidates"]], "also where another has the same schedule"
+    assert f"{name} takes " in text_of(capsys, *call, "ring:2")
+    if name == "hypercube":
+        assert main([*call, "ring:3"]) == 2
+        assert "expected a power of two ranks, found 3" in " ".join(capsys.readouterr().err.split())
 
 
 def test_where_the_bound_is_nothing_no_ratio_is_told(capsys: pytest.CaptureFixture[str]) -> None:

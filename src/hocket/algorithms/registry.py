@@ -406,8 +406,10 @@ def check_taken(collective: str, asked: Sequence[Algorithm], **given: Sequence[i
     for name, value in given.items():
         if value is not None and not any(getattr(one, name) for one in asked):
             able = [one.name for one in ALGORITHMS.values() if one.collective == collective and getattr(one, name)]
+            if not able:
+                raise ValueError(f"{name}: no algorithm of {collective} takes them; leave them out")
             raise ValueError(
-                f"{name}: expected an algorithm of {collective} that takes them, one of {', '.join(able) or 'none'}; "
+                f"{name}: expected an algorithm of {collective} that takes them, one of {', '.join(able)}; "
                 f"found {', '.join(one.name for one in asked) or 'no algorithm'}"
             )
 
