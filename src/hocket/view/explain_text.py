@@ -143,7 +143,7 @@ def _compared(found: dict[str, Any]) -> dict[str, Any] | None:
     The best of the others that have a time of the same kind; else the best of those that were dropped as slower.
     """
     mine = _row(found, found["algorithm"])
-    others = [row for row in found["candidates"] if row is not mine]
+    others: list[dict[str, Any]] = [row for row in found["candidates"] if row is not mine]
     if mine["complete"]:
         timed = [row for row in others if row["measured"] is not None]
         return min(timed, key=lambda row: (not row["complete"], row["measured"]), default=None)
