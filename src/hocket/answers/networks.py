@@ -80,7 +80,7 @@ def topology(named: "str | Topology", ranks: int | None = None, *, links: str | 
         links=tuple(
             LinkClass(one["class"], one["bytes_per_second"], one["seconds"], one["number"]) for one in facts["links"]
         ),
-        changes=found.changes,
+        changes=facts["changes"],
         devices=None if ways is None else tuple(facts["devices"]),
         ways=None if ways is None else tuple(map(tuple, ways)),
         sockets=None if ways is None else tuple(facts["sockets"]),

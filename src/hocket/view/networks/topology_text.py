@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hocket.network import LEGEND, Topology, affinity
+from hocket.network import LEGEND, Topology, affinity, changed_links
 from hocket.view.networks.simulation_text import print_changes
 from hocket.view.terminal import Terminal, num_fitting
 from hocket.view.words import name_bandwidth, name_count, name_seconds
@@ -28,7 +28,7 @@ def facts_of(topology: Topology) -> dict[str, Any]:
     )
     facts: dict[str, Any] = {
         "topology": topology.name,
-        "changes": topology.changes,
+        "changes": changed_links(topology),
         "ranks": topology.num_ranks,
         "nodes": dict(Counter(topology.node_kinds.tolist())),
         "links": [
