@@ -482,7 +482,17 @@ def test_a_bandwidth_is_written_with_three_digits_and_no_exponent(value: float |
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0.00 us"), (12.34e-6, "12.3 us"), (999.6e-6, "1.00 ms"), (0.9996, "1.00 s"), (6107955.1, "6107955 s")],
+    [
+        (0, "0.00 us"),
+        (1e-20, "0.00 us"),
+        (0.02e-9, "0.0200 ns"),
+        (9.99e-9, "9.99 ns"),
+        (9.996e-9, "0.0100 us"),
+        (12.34e-6, "12.3 us"),
+        (999.6e-6, "1.00 ms"),
+        (0.9996, "1.00 s"),
+        (6107955.1, "6107955 s"),
+    ],
 )
 def test_a_time_is_written_with_three_digits_in_the_unit_that_fits(value: float, text: str) -> None:
     assert links.name_seconds(value) == text
