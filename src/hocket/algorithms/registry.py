@@ -314,6 +314,11 @@ def algorithm(
     check_arguments(source, {"name": name, "doc": doc}, promises, {"groups": groups, "dims": dims}, labels, ranks)
 
     def register(program: Callable[[Builder], None] | Algorithm) -> Algorithm:
+        if not (isinstance(program, Algorithm) or callable(program)):
+            raise ScheduleError(
+                f"{source}: expected a function that writes a schedule, or a composition of algorithms; found "
+                f"{program!r}"
+            )
         called = name or getattr(program, "__name__", None)
         if called in (None, "<lambda>"):
             raise ScheduleError(f"{source}: expected name=, because {program} has no name of its own; found none")
