@@ -109,6 +109,7 @@ def test_bench_runs_the_groups(bench: Callable[..., str], monkeypatch: pytest.Mo
     assert name is not None and "# Out of bounds values : 0 OK" in text
     wanted = ALGORITHMS["all_reduce", "hierarchical"].build(3, groups=(2, 1))
     assert ALGORITHMS["all_reduce", name].build(3).digest == wanted.digest
+    assert ALGORITHMS["all_reduce", name].source == ALGORITHMS["all_reduce", "hierarchical"].source
     found = json.loads(bench(*short, "--algorithm", "torus,ring", "--dims", "1x2", "--json"))
     assert (found["config"]["num_ranks"], found["config"]["dims"]) == (2, [1, 2])
     assert [row["algorithm"] for row in found["results"]] == ["torus", "ring"]

@@ -343,10 +343,7 @@ def algorithm(
             before = ALGORITHMS.get((one.collective, called))
             if before is not None and is_built_in(before.source):
                 raise ValueError(f"{one}: {before} is built in; choose another name")
-        is_replacing = any((one.collective, called) in ALGORITHMS for one in made)
-        REGISTERED.update({(one.collective, called): one for one in made})
-        if is_replacing:
-            tell_replaced()
+        add_algorithms(*made)
         return made[0]
 
     return register
@@ -384,6 +381,14 @@ def _check_needs(one: Algorithm) -> None:
                 raise ScheduleError(
                     f"{one.source}: expected {needed}=, which {name}={promise.text!r} needs; found none"
                 )
+
+
+def add_algorithms(*made: Algorithm) -> None:
+    """Register each under its name as it is, in the place of an earlier one with this name."""
+    is_replacing = any((one.collective, one.name) in ALGORITHMS for one in made)
+    REGISTERED.update({(one.collective, one.name): one for one in made})
+    if is_replacing:
+        tell_replaced()
 
 
 def tell_replaced() -> None:
