@@ -107,8 +107,8 @@ def _drawn(entries: Mapping[str, Any], name: str) -> Topology:
         meant = str(kind).lower().removesuffix("s")
         if meant in _ENDPOINTS and kind != meant:
             raise TopologyError(
-                f"{name}: nodes: expected {', '.join(_ENDPOINTS)} as kinds of ranks; found {kind!r}; "
-                f"did you mean {meant!r}?"
+                f"{name}: nodes: expected {', '.join(_ENDPOINTS)} as kinds of ranks, which forward nothing for others; "
+                f"found {kind!r}; did you mean {meant!r}?"
             )
         for node in of_kind:
             names.append(_node(node, f"{name}: nodes"))
