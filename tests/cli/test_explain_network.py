@@ -92,6 +92,12 @@ def test_what_is_counted_once_is_told_in_the_singular(capsys: pytest.CaptureFixt
     assert "line:1: 1 rank; nodes: 1 rank\n" in text_of(capsys, "show", "topology", "line:1")
 
 
+def test_what_is_counted_several_times_is_told_in_the_plural(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "; nodes: 2 gpus, 2 nics, 2 roots, 2 memories, 1 rail\n" in text_of(capsys, "show", "topology", "home:2")
+    text = text_of(capsys, "simulate", "all_reduce", "--algorithm", "direct", "-b", "1K", "--topology", "ring:3")
+    assert "\n 6 links, 6 used " in text
+
+
 def test_ranges_join_equal_neighbours() -> None:
     assert list(ranges((1, 4, 16), ("a", "a", "b"))) == [
         {"min_bytes": 0, "max_bytes": 15, "algorithm": "a"},

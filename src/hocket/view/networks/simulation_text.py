@@ -143,7 +143,7 @@ def _links(result: "SimulationResult") -> Any:
         mean = float(busy[meant].mean())
         carried = name_amount(float(result.link_bytes[meant].sum()))
         table.add_row(
-            f"all {int(meant.sum())}, {used} used",
+            f"{name_count(int(meant.sum()), 'link')}, {used} used",
             kind,
             "",
             carried,

@@ -50,7 +50,7 @@ def print_topology(console: Terminal, facts: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    nodes = ", ".join(f"{number} {kind}" for kind, number in facts["nodes"].items())
+    nodes = ", ".join(name_count(number, kind) for kind, number in facts["nodes"].items())
     console.print(f"[bold]{escape(facts['topology'])}[/]: {name_count(facts['ranks'], 'rank')}; nodes: {escape(nodes)}")
     print_changes(console, facts["changes"])
     table = Table("links", "number", "each way", "latency", box=None, padding=(0, 2, 0, 0))
