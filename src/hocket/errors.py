@@ -23,8 +23,12 @@ from typing import Any
 
 
 def name_count(number: int, noun: str) -> str:
-    """Returns for example "1 rank" or "2 ranks"."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+    """Returns for example "1 rank", "2 ranks", "2 switches" or "2 memories"."""
+    if number == 1:
+        return f"{number} {noun}"
+    if noun.endswith("y"):
+        return f"{number} {noun[:-1]}ies"
+    return f"{number} {noun}{'es' if noun.endswith(('ch', 'sh', 's', 'x')) else 's'}"
 
 
 def did_you_mean(found: object, names: Iterable[str]) -> str:

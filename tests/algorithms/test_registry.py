@@ -342,6 +342,12 @@ def test_an_algorithm_without_a_name_has_that_of_its_function() -> None:
             algorithm("reduce")(program)
 
 
+@pytest.mark.parametrize("name", [None, "three"])
+def test_what_is_no_program_is_refused_as_such(name: str | None) -> None:
+    with pytest.raises(ScheduleError, match=rf"^{__file__}:\d+: expected a function that writes a schedule, .*found 3"):
+        algorithm("reduce", name=name, chunks="1")(3)
+
+
 def test_a_mistake_for_certain_groups_names_them() -> None:
     @algorithm("all_gather", chunks="P", groups=lambda p: [p])
     def own_equal(schedule: Builder) -> None:

@@ -15,6 +15,8 @@ import pytest
 import hocket
 from hocket.answers import Answer
 from hocket.cli import main
+from hocket.network import Affinity, Topology, affinity
+from hocket.view.networks import topology_text
 
 BROKEN = '''
 import hocket
@@ -148,6 +150,24 @@ def test_a_network_with_changed_links_remembers_what_was_changed() -> None:
     assert network.changes == (said,) and f"changed: {said}\n" in str(network)
     found = hocket.simulate("barrier", topology=network, ranks=2, overhead="2us")
     assert found.changes == (said, "overhead 2.00 us (default 0)")
+
+
+def test_how_devices_reach_each_other_is_computed_when_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = []
+
+    def counted(topology: Topology) -> Affinity:
+        computed.append(topology)
+        return affinity(topology)
+
+    monkeypatch.setattr(topology_text, "affinity", counted)
+    network = hocket.topology("dgx-h100:1")
+    assert network.num_ranks == 8 and network.svg() and not computed
+    assert network.devices is not None and network.devices[8] == "nic0" and network.ways is not None
+    assert network.ways[0][1] == "NV18" and network.as_json()["ways"] == network.ways
+    assert network.sockets is not None and len(network.sockets) == 16 and network.cards == ("",) * 16
+    assert len(computed) == 1
+    large = hocket.topology("ring:257")
+    assert large.devices is large.ways is large.sockets is large.cards is None and len(computed) == 1
 
 
 def test_a_prediction_has_typed_numbers_and_the_load_of_every_link() -> None:

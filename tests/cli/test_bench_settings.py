@@ -9,6 +9,7 @@ from hocket.cli import main
 from hocket.cli.argument_types import parse_size
 from hocket.cli.bench.bench_settings import find_dtypes, find_ops, type_in_nccl
 from hocket.schedule import DTYPES
+from tests.cli.printed import error_of
 
 
 @pytest.mark.parametrize(
@@ -45,12 +46,7 @@ def test_what_it_refuses_before_any_rank_starts(
     arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("hocket.runtime.run_ranks", lambda *_, **__: pytest.fail("ranks were started"))
-    try:
-        code = main(["bench", *arguments])
-    except SystemExit as end:  # argparse
-        code = int(str(end.code))
-    assert code == 2
-    assert said in capsys.readouterr().err
+    assert said in error_of(capsys, "bench", *arguments)
 
 
 def test_a_type_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

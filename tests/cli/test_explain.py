@@ -77,7 +77,9 @@ def test_the_numbers_are_those_that_were_kept(capsys: pytest.CaptureFixture[str]
     text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K")
     assert "direct_two_shot takes 53.1 us (measured); the next best, ring, takes 57.6 us, 1.08 times as long." in text
     assert "ring costs 10.0 us more for latency (6 steps against 2)" in text
-    assert "9.83 us less for bandwidth (192 KiB sent in both, but 0.75 times as long for a byte, as measured)" in text
+    assert (
+        "9.83 us less for bandwidth (192 KiB sent in both; a byte takes 0.75 times as long here, as measured)" in text
+    )
     assert "Measured 2026-01-02 03:04:05; half of the predictions are within 10% of the times." in text
 
 
@@ -115,6 +117,8 @@ def test_where_all_others_were_dropped(capsys: pytest.CaptureFixture[str]) -> No
     text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K")
     assert "direct_two_shot takes 10.0 us (measured); all others were dropped as slower, " in text
     assert "ring at about 20.0 us. By the predictions, ring costs " in text
+    asked = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K", "--algorithm", "ring")
+    assert asked == text, "what is said of it anyway is not said twice"
 
 
 def test_a_size_that_was_not_measured_is_predicted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -288,14 +292,51 @@ def test_an_algorithm_that_was_asked_about_is_compared_with_the_chosen_one(
     assert "own.py:slow was not measured on this machine" in text_of(capsys, *call)
 
 
+SAME = (
+    "import hocket\nfrom hocket.algorithms import ALGORITHMS\n\n"
+    '@hocket.algorithm("all_reduce", name="same", chunks="P")\n'
+    'def same(schedule):\n    ALGORITHMS["all_reduce", "direct_two_shot"](schedule)\n'
+)
+
+
 def test_an_algorithm_with_the_schedule_of_the_chosen_one_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("own.py").write_text(
-        "import hocket\nfrom hocket.algorithms import ALGORITHMS\n\n"
-        '@hocket.algorithm("all_reduce", name="same", chunks="P")\n'
-        'def same(schedule):\n    ALGORITHMS["all_reduce", "direct_two_shot"](schedule)\n'
-    )
+    Path("own.py").write_text(SAME)
     text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K", "--algorithm", "own.py:same")
     assert "own.py:same has the same schedule as direct_two_shot, which runs." in text
+
+
+@pytest.mark.parametrize(("like", "compared"), [("ring", ""), ("direct", "direct_two_shot takes 53.1 us (measured); ")])
+def test_an_algorithm_with_the_schedule_of_another_one_is_told_so(
+    like: str, compared: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuner.store([entry()])
+    Path("own.py").write_text(SAME.replace("direct_two_shot", like).replace('"P"', '"P"' if like == "ring" else '"1"'))
+    text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "128K", "--algorithm", "own.py:same")
+    assert f"\nown.py:same has the same schedule as {like}.{compared and ' '}{compared}" in text
+    assert text.count("; the next best, ring, takes 57.6 us") == 1 and text.count("ring takes 57.6 us") == 0
+
+
+@pytest.mark.parametrize("where", [("-n", "4"), ("--topology", "ring:4")])
+@pytest.mark.parametrize("other", ["./own.py:slow", "beside.py:slow"])
+def test_two_algorithms_of_one_name_are_refused_as_the_answer_names_only_one(
+    where: tuple[str, str], other: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in ("own.py", "beside.py"):
+        Path(file).write_text(OWN)
+    call = ("explain", "all_reduce", *where, "-b", "64K", "--algorithm")
+    assert main([*call, f"own.py:slow,{other}"]) == 2
+    expected = f"expected algorithms of different names; found own.py:slow and {other}, both named slow; leave one out"
+    assert expected in capsys.readouterr().err
+    assert json_of(capsys, *call, "own.py:slow,own.py:slow")["asked"] == ["own.py:slow"]
+
+
+def test_what_has_no_times_is_named_and_not_what_it_is_compared_with(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuner.store([entry()])
+    monkeypatch.setenv("HOCKET_ALGO", "tree")
+    text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K", "--algorithm", "ring")
+    assert text.count("was not measured on this machine") == text.count("tree was not measured on this machine") == 1
 
 
 def test_equal_amounts_at_different_costs_are_explained(
@@ -305,7 +346,11 @@ def test_equal_amounts_at_different_costs_are_explained(
     machine_costs.store(replace(COSTS, num_cores=2))
     monkeypatch.setenv("HOCKET_ALGO", "parameter_server")
     text = text_of(capsys, "explain", "all_reduce", "-n", "4", "-b", "64K", "--algorithm", "direct")
-    assert "reduced by the busiest rank in both, but all ranks of a core together have 2 times as much to add" in text
+    expected = (
+        "(the busiest rank reduces 192 KiB in both; but here the ranks that share a core add 2 times as many bytes "
+        "together)"
+    )
+    assert expected in text
 
 
 @pytest.mark.parametrize(
@@ -325,6 +370,8 @@ def test_the_table_is_that_of_ranks_with_these_cores(
     ("arguments", "words"),
     [
         (["all_redcue", "-n", "4", "-b", "8"], "expected a collective, one of all_reduce, "),
+        (["all_redcue", "-n", "4", "-b", "8"], "found 'all_redcue'; did you mean 'all_reduce'?"),
+        (["all_redcue", "--topology", "ring:4"], "found 'all_redcue'; did you mean 'all_reduce'?"),
         (["gather_v", "-n", "4", "-b", "8"], "found 'gather_v'"),
         (["all_reduce", "-n", "0", "-b", "8"], "ranks: expected at least 1, found 0"),
         (["all_reduce"], "expected ranks (--ranks), or a topology"),

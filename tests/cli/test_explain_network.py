@@ -1,4 +1,5 @@
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,22 @@ def test_a_ratio_to_a_bound_without_overhead_says_so(command: str, capsys: pytes
     assert "on this network, without the overhead: " in text_of(capsys, *call, "--overhead", "1us")
 
 
+@pytest.mark.parametrize("command", ["simulate", "explain"])
+def test_a_node_that_is_called_overhead_costs_none(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "nodes: {gpu: [overhead 1, b]}\nlinks: [{between: [overhead 1, b], link: roce-100g}]\n"
+        "change: [{link: overhead 1->b, latency: 1us}]\n"
+    )
+    text = text_of(capsys, command, "all_reduce", "-b", "1M", "--topology", str(file))
+    assert "changed: overhead 1->b 1.00 us" in text and "on this network: " in text
+    call = ("simulate", *CALL, "--algorithm", "ring")
+    seconds = [json_of(capsys, *call, "--overhead", cost)["overhead_seconds"] for cost in ("0us", "1us")]
+    assert seconds == [0, 1e-6]
+
+
 def test_what_one_link_holds_up_for_too_long_is_not_simulated(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +90,12 @@ def test_what_is_counted_once_is_told_in_the_singular(capsys: pytest.CaptureFixt
     text = text_of(capsys, "simulate", "all_reduce", "--algorithm", "direct", "-b", "3000001", "--topology", "ring:3")
     assert "\n1 step: " in text and " 2.86 MiB " in text and "3000001 B" in text.splitlines()[0]
     assert "line:1: 1 rank; nodes: 1 rank\n" in text_of(capsys, "show", "topology", "line:1")
+
+
+def test_what_is_counted_several_times_is_told_in_the_plural(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "; nodes: 2 gpus, 2 nics, 2 roots, 2 memories, 1 rail\n" in text_of(capsys, "show", "topology", "home:2")
+    text = text_of(capsys, "simulate", "all_reduce", "--algorithm", "direct", "-b", "1K", "--topology", "ring:3")
+    assert "\n 6 links, 6 used " in text
 
 
 def test_ranges_join_equal_neighbours() -> None:
@@ -107,6 +130,17 @@ def test_an_algorithm_that_was_asked_about_is_compared_with_the_fastest(capsys: 
     assert json_of(capsys, "explain", *CALL, "--algorithm", last)["asked"] == [last]
     text = text_of(capsys, "explain", *CALL, "--algorithm", last)
     assert f"; {last} takes " in text and "; the next best, " in text
+
+
+@pytest.mark.parametrize("name", ["tree", "hypercube"])
+def test_an_algorithm_that_was_asked_about_has_a_row_or_an_error(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    call = ("explain", "all_reduce", "-b", "1K", "--algorithm", name, "--topology")
+    found = json_of(capsys, *call, "ring:2")
+    assert name in [row["algorithm"] for row in found["candidates"]], "also where another has the same schedule"
+    assert f"{name} takes " in text_of(capsys, *call, "ring:2")
+    if name == "hypercube":
+        assert main([*call, "ring:3"]) == 2
+        assert "expected a power of two ranks, found 3" in " ".join(capsys.readouterr().err.split())
 
 
 def test_where_the_bound_is_nothing_no_ratio_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,6 +60,15 @@ def test_of_all_algorithms_those_that_work_with_groups_are_named(
     assert expected in text
 
 
+@pytest.mark.parametrize("collective", ["broadcast", "reduce"])
+@pytest.mark.parametrize("command", ["simulate", "explain"])
+def test_an_algorithm_in_groups_is_tried_where_another_has_the_same_schedule(
+    command: str, collective: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = text_of(capsys, command, collective, "-b", "1K", "--topology", "ring:4", "--groups", "2,2")
+    assert "\n hierarchical " in text and "hierarchical in 2 groups of 2; other algorithms take no groups" in text
+
+
 def test_a_proof_of_all_algorithms_for_groups_is_of_those_that_take_them() -> None:
     found = hocket.verify(collective="broadcast", groups=(3, 2))
     assert found and [one.name for one in found.algorithms] == ["hierarchical"]
@@ -100,6 +109,7 @@ def test_bench_runs_the_groups(bench: Callable[..., str], monkeypatch: pytest.Mo
     assert name is not None and "# Out of bounds values : 0 OK" in text
     wanted = ALGORITHMS["all_reduce", "hierarchical"].build(3, groups=(2, 1))
     assert ALGORITHMS["all_reduce", name].build(3).digest == wanted.digest
+    assert ALGORITHMS["all_reduce", name].source == ALGORITHMS["all_reduce", "hierarchical"].source
     found = json.loads(bench(*short, "--algorithm", "torus,ring", "--dims", "1x2", "--json"))
     assert (found["config"]["num_ranks"], found["config"]["dims"]) == (2, [1, 2])
     assert [row["algorithm"] for row in found["results"]] == ["torus", "ring"]
@@ -110,7 +120,8 @@ def test_bench_runs_the_groups(bench: Callable[..., str], monkeypatch: pytest.Mo
     [
         ("simulate all_reduce --algorithm ring --topology ring:4 --groups 2,2", "takes them, one of hierarchical; "),
         ("simulate all_reduce --algorithm torus --topology ring:4 -n 4 --dims 3x1", "whose product is 4; found (3, 1)"),
-        ("explain broadcast -b 8 --topology ring:4 --dims 2x2", "dims: expected an algorithm of broadcast that takes "),
+        ("explain broadcast -b 8 --topology ring:4 --dims 2x2", "dims: no algorithm of broadcast takes them; leave "),
+        ("simulate scatter --algorithm direct --topology ring:4 --dims 2x2", "dims: no algorithm of scatter takes "),
         ("explain all_reduce -b 8 -n 4 --groups 2,2", "expected a topology (--topology) for groups; found none"),
         ("bench all_reduce --groups 2,2", "one of hierarchical; found no algorithm"),
         ("bench all_reduce --algorithm hierarchical -g 3 --groups 2,2", "whose sum is 3; found (2, 2)"),

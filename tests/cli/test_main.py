@@ -11,6 +11,7 @@ from hocket.cli import main
 from hocket.cli.argument_types import job_count, rank_counts
 from hocket.errors import InternalError, ScheduleError
 from hocket.view import name_counts
+from tests.cli.printed import error_of
 
 
 def test_help_names_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,10 +36,7 @@ def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["frobnicate"])
-    assert ended.value.code == 2
-    assert "frobnicate" in capsys.readouterr().err
+    assert "frobnicate" in error_of(capsys, "frobnicate")
 
 
 @pytest.mark.parametrize(
@@ -55,10 +53,18 @@ def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_wrong_argument_is_one_line_and_where_to_read_more(
     command: str, error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit):
-        main(command.split())
-    first, second = capsys.readouterr().err.splitlines()
+    first, second = error_of(capsys, *command.split()).splitlines()
     assert first.startswith(error) and second == f"see {error.partition(':')[0]} --help"
+
+
+@pytest.mark.parametrize("columns", ["80", "200"])
+@pytest.mark.parametrize("value", ["--link [LINKS:]bandwidth=,latency=", "--topology KIND:ARGS", "-b B,..."])
+def test_the_error_of_an_option_without_its_value_shows_the_value(
+    value: str, columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    error = error_of(capsys, "simulate", "all_reduce", value.partition(" ")[0])
+    assert f": expected one argument: {value}\n" in error
 
 
 @pytest.mark.parametrize(
@@ -71,9 +77,7 @@ def test_a_wrong_argument_is_one_line_and_where_to_read_more(
 def test_an_option_of_other_commands_is_told_to_be_theirs(
     command: str, owners: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit):
-        main(command.split())
-    assert f"; {owners}\n" in capsys.readouterr().err
+    assert f"; {owners}\n" in error_of(capsys, *command.split())
 
 
 @pytest.mark.parametrize(
@@ -94,12 +98,7 @@ def test_an_option_of_other_commands_is_told_to_be_theirs(
     ],
 )
 def test_the_error_says_which_name_is_near(command: str, near: str, capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        code = main(command.split())
-    except SystemExit as ended:
-        code = int(ended.code or 0)
-    assert code == 2
-    assert f"; did you mean '{near}'?" in capsys.readouterr().err
+    assert f"; did you mean '{near}'?" in error_of(capsys, *command.split())
 
 
 @pytest.mark.parametrize(
@@ -118,11 +117,7 @@ def test_the_error_says_which_name_is_near(command: str, near: str, capsys: pyte
 def test_a_value_that_makes_no_sense_is_refused_at_once(
     command: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    try:
-        assert main(command.split()) == 2
-    except SystemExit as ended:
-        assert ended.code == 2
-    assert words in capsys.readouterr().err
+    assert words in error_of(capsys, *command.split())
 
 
 @pytest.mark.parametrize("command", ["simulate", "explain"])

@@ -21,7 +21,7 @@ def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_the_matrix_is_printed_with_its_legend(capsys: pytest.CaptureFixture[str]) -> None:
     text = show(capsys, "--topology", "dgx-1v:1")
-    assert "dgx-1v:1: 8 ranks; nodes: 8 gpu, 4 nic, 2 root, 4 pcie-switch" in text
+    assert "dgx-1v:1: 8 ranks; nodes: 8 gpus, 4 nics, 2 roots, 4 pcie-switches\n" in text
     assert "gpu0 X    NV2  NV1  NV1  NV2  SYS  SYS  SYS  PIX  PHB  SYS  SYS  root0\n" in text
     assert "PIX  PCIe, within one switch\n" in text
     assert "C2C" not in text
@@ -77,7 +77,7 @@ def test_brackets_in_names_are_printed_as_they_are(capsys: pytest.CaptureFixture
         "name: 'a[/b] net'\nnodes: {gpu: ['[red]g0', '[/]g1'], '[/i]': [s]}\n"
         "links: [{between: ['[red]g0', s], link: roce-100g}, {between: ['[/]g1', s], link: roce-100g}]\n"
     )
-    assert "a[/b] net: 2 ranks; nodes: 2 gpu, 1 [/i]\n" in show(capsys, "--topology", str(file))
+    assert "a[/b] net: 2 ranks; nodes: 2 gpus, 1 [/i]\n" in show(capsys, "--topology", str(file))
     call = ("all_reduce", "-b", "1K", "--topology", str(file))
     text = text_of(capsys, "simulate", *call)
     assert " on a[/b] net, 2 ranks: " in text and " [red]g0->s " in text and " [/]g1->s " in text

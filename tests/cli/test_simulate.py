@@ -303,7 +303,7 @@ def test_pictures_leave_out_what_takes_no_time_and_show_the_largest_case(
     )
     found = json_of(capsys, "simulate", *call, "--plot", str(tmp_path / "few"))
     time, _, _, heat = (Path(file).read_text() for file in found["pictures"])
-    assert "4x4, 1 ranks" not in time and "4x4, 16 ranks" in time
+    assert "4x4, 1 rank" not in time and "4x4, 16 ranks" in time
     assert "rank15" in heat and "all_reduce ring, 64 KiB on torus:4x4<" in heat, "the title says which case it is"
 
 

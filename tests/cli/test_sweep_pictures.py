@@ -7,7 +7,7 @@ import pytest
 
 from hocket.cli import main
 from hocket.view.networks import simulation_plots
-from tests.cli.printed import json_of, text_of
+from tests.cli.printed import error_of, json_of, text_of
 
 CALL = ("simulate", "all_reduce", "--algorithm", "ring", "--topology", "ring:N", "--sweep")
 
@@ -75,11 +75,7 @@ def test_a_barrier_has_no_sizes_to_ask_for(tmp_path: Path, capsys: pytest.Captur
     ],
 )
 def test_the_error_says_what_to_add(options: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        assert main([*CALL[:-1], *options.split()]) == 2
-    except SystemExit as ended:
-        assert ended.code == 2
-    assert f"{said}\n" in capsys.readouterr().err
+    assert f"{said}\n" in error_of(capsys, *CALL[:-1], *options.split())
 
 
 DRAWN = "name: lab\ntopology: ring:4\n"
@@ -116,3 +112,14 @@ def test_the_changes_of_a_file_are_told_as_those_of_an_option(
     assert by_file == by_option == ["rank0->rank1 1 GB/s (default 48.5 GB/s)"]
     for command in (call, ("show", "topology")):
         assert "changed: rank0->rank1 1 GB/s (default 48.5 GB/s)\n" in text_of(capsys, *command, str(file))
+
+
+def test_an_option_on_top_of_a_file_is_one_change_from_the_usual_constant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "lab.yaml"
+    file.write_text(DRAWN + "change: [{link: nic, bandwidth: 25GB/s}]\n")
+    call = ("simulate", "all_reduce", "--algorithm", "ring", "-b", "1K", "--topology", str(file), "--link")
+    told = json_of(capsys, *call, "bandwidth=10GB/s", "-n", "2")["changes"]
+    assert told == ["nic links 10 GB/s (default 48.5 GB/s)"]
+    assert json_of(capsys, *call, "bandwidth=48.5GB/s")["changes"] == []

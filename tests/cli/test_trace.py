@@ -59,10 +59,10 @@ def test_a_hidden_share_is_an_upper_limit_because_no_trace_sees_every_wait_in_a_
     printed = capsys.readouterr().out
     shares = [line.split("│")[6].strip() for line in printed.splitlines() if re.match(r"│ +[01] │", line)]
     assert shares == ["at most 100%", "0%"]  # where nothing is hidden, nothing is uncertain
-    assert "hidden <=" in printed and "exposed >=" in printed and "Hidden is at most this" in printed
+    assert "hidden <=" in printed and "exposed >=" in printed and "The hidden time is an upper limit" in printed
     assert main(["trace", "view", str(file)]) == 0
     page = file.with_suffix(".html").read_text()
-    assert '"limit":"Hidden is at most this' in page and '"hidden <=", "exposed >="' in page
+    assert '"limit":"The hidden time is an upper limit' in page and '"hidden <=", "exposed >="' in page
 
 
 def test_who_comes_late(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -289,7 +289,8 @@ def test_kinds_are_loaded_by_name() -> None:
         ("topology: ring:x\n", "topology: 'ring:x'"),
         ("nodes: {gpu: g0}\nlinks: []\n", "expected a list of names as nodes of kind gpu, found 'g0'"),
         ("nodes: {gpu: 8}\nlinks: []\n", "of kind gpu, found 8; write each name, as in gpu: .g0, g1.,"),
-        ("nodes: {gpus: [a, b]}\nlinks: []\n", "expected gpu, npu, host as kinds of ranks; found 'gpus'; did you mean"),
+        ("nodes: {gpus: [a, b]}\nlinks: []\n", "expected gpu, npu, host as kinds of ranks, .*'gpus'; did you mean"),
+        ("nodes: {hosts: [a, b]}\nlinks: []\nranks: [a]\n", "forward nothing for others; found 'hosts'; .* 'host'"),
         ("nodes: {GPU: [a, b]}\nlinks: []\n", "found 'GPU'; did you mean 'gpu'?"),
         ("nodes: {gpu: [a, b]}\nlinks: [{between: [gpu, b], link: qpi}]\n", "'gpu' is a kind of nodes, so name its"),
         ("topology: 'switch:4,reduces=yes'\nreducing: [switch]\n", "'switch' is a kind of nodes, so name its nodes"),
@@ -482,7 +483,17 @@ def test_a_bandwidth_is_written_with_three_digits_and_no_exponent(value: float |
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0.00 us"), (12.34e-6, "12.3 us"), (999.6e-6, "1.00 ms"), (0.9996, "1.00 s"), (6107955.1, "6107955 s")],
+    [
+        (0, "0.00 us"),
+        (1e-20, "0.00 us"),
+        (0.02e-9, "0.0200 ns"),
+        (9.99e-9, "9.99 ns"),
+        (9.996e-9, "0.0100 us"),
+        (12.34e-6, "12.3 us"),
+        (999.6e-6, "1.00 ms"),
+        (0.9996, "1.00 s"),
+        (6107955.1, "6107955 s"),
+    ],
 )
 def test_a_time_is_written_with_three_digits_in_the_unit_that_fits(value: float, text: str) -> None:
     assert links.name_seconds(value) == text

@@ -13,7 +13,15 @@ from hocket.algorithms.layout import Layout
 from hocket.algorithms.listing import Algorithms, list_algorithms
 from hocket.algorithms.loading import find, load, only
 from hocket.algorithms.promise import said
-from hocket.algorithms.registry import ALGORITHMS, Algorithm, algorithm, check_taken, is_built_in, on_replaced
+from hocket.algorithms.registry import (
+    ALGORITHMS,
+    Algorithm,
+    add_algorithms,
+    algorithm,
+    check_taken,
+    is_built_in,
+    on_replaced,
+)
 from hocket.schedule import COLLECTIVES
 
 __all__ = [
@@ -21,6 +29,7 @@ __all__ = [
     "Algorithm",
     "Algorithms",
     "Layout",
+    "add_algorithms",
     "algorithm",
     "check_taken",
     "find",

@@ -314,6 +314,11 @@ def algorithm(
     check_arguments(source, {"name": name, "doc": doc}, promises, {"groups": groups, "dims": dims}, labels, ranks)
 
     def register(program: Callable[[Builder], None] | Algorithm) -> Algorithm:
+        if not (isinstance(program, Algorithm) or callable(program)):
+            raise ScheduleError(
+                f"{source}: expected a function that writes a schedule, or a composition of algorithms; found "
+                f"{program!r}"
+            )
         called = name or getattr(program, "__name__", None)
         if called in (None, "<lambda>"):
             raise ScheduleError(f"{source}: expected name=, because {program} has no name of its own; found none")
@@ -338,10 +343,7 @@ def algorithm(
             before = ALGORITHMS.get((one.collective, called))
             if before is not None and is_built_in(before.source):
                 raise ValueError(f"{one}: {before} is built in; choose another name")
-        is_replacing = any((one.collective, called) in ALGORITHMS for one in made)
-        REGISTERED.update({(one.collective, called): one for one in made})
-        if is_replacing:
-            tell_replaced()
+        add_algorithms(*made)
         return made[0]
 
     return register
@@ -381,6 +383,14 @@ def _check_needs(one: Algorithm) -> None:
                 )
 
 
+def add_algorithms(*made: Algorithm) -> None:
+    """Register each under its name as it is, in the place of an earlier one with this name."""
+    is_replacing = any((one.collective, one.name) in ALGORITHMS for one in made)
+    REGISTERED.update({(one.collective, one.name): one for one in made})
+    if is_replacing:
+        tell_replaced()
+
+
 def tell_replaced() -> None:
     """Call the functions of on_replaced."""
     for forget in on_replaced:
@@ -406,8 +416,10 @@ def check_taken(collective: str, asked: Sequence[Algorithm], **given: Sequence[i
     for name, value in given.items():
         if value is not None and not any(getattr(one, name) for one in asked):
             able = [one.name for one in ALGORITHMS.values() if one.collective == collective and getattr(one, name)]
+            if not able:
+                raise ValueError(f"{name}: no algorithm of {collective} takes them; leave them out")
             raise ValueError(
-                f"{name}: expected an algorithm of {collective} that takes them, one of {', '.join(able) or 'none'}; "
+                f"{name}: expected an algorithm of {collective} that takes them, one of {', '.join(able)}; "
                 f"found {', '.join(one.name for one in asked) or 'no algorithm'}"
             )
 

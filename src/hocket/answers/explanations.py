@@ -223,13 +223,7 @@ def explain(
     ranks = ranks_of_layout(groups, dims) if ranks is None else read_num_ranks(ranks)
     if topology is not None and measure:
         raise ValueError("measure (--measure) times this machine and excludes a topology; leave one of them out")
-    if topology is not None:
-        check_collective(collective)
-    else:
-        from hocket.runtime.tuning import tuner
-
-        if collective not in tuner.COLLECTIVES:
-            raise ValueError(f"expected a collective, one of {', '.join(tuner.COLLECTIVES)}; found {collective!r}")
+    check_collective(collective)
     if collective == "barrier" and num_bytes is not None:
         raise ValueError(f"expected no num_bytes (--bytes), as barrier moves no data; found {num_bytes}")
     size = 1 if collective == "barrier" else parse_size(DEFAULT_BYTES if num_bytes is None else num_bytes)
@@ -254,8 +248,10 @@ def explain(
         dims=dims,
     )
     for one in own.values():
-        replace(call, algorithm=one.name).prove()
-    found = _as_given(choices_on_network(call), own)
+        case = replace(call, algorithm=one.name)
+        case.check()
+        case.prove()
+    found = _as_given(choices_on_network(call, [one.name for one in own.values()]), own)
     candidates = tuple(Prediction.of(row) for row in found.pop("candidates"))
     fastest = tuple(SizeRange(**one) for one in found.pop("fastest"))
     found["steps"] = tuple(found["steps"])
@@ -265,7 +261,8 @@ def explain(
 def _registered(references: "str | Algorithm | Sequence[str | Algorithm]", collective: str) -> "dict[str, Algorithm]":
     """Returns the algorithms of these files and names, each by what it is called in the answer: as it was given.
 
-    A file registers its own, so that they are compared too.
+    A file registers its own, so that they are compared too. Raises ValueError for two of one name: only the later one
+    is registered under it.
     """
     from hocket.algorithms import ALGORITHMS, find, only
 
@@ -274,7 +271,14 @@ def _registered(references: "str | Algorithm | Sequence[str | Algorithm]", colle
         one = only(reference, find(reference, collective))
         if ALGORITHMS.get((one.collective, one.name)) is not one:
             raise ValueError(f"expected an algorithm that @hocket.algorithm(...) has registered; found {one}")
-        own[reference if isinstance(reference, str) else one.name] = one
+        called = reference if isinstance(reference, str) else one.name
+        before = next((name for name, other in own.items() if other.name == one.name and name != called), None)
+        if before is not None:
+            raise ValueError(
+                f"expected algorithms of different names; found {before} and {called}, both named {one.name}; leave "
+                "one out, or rename it if they differ"
+            )
+        own[called] = one
     return own
 
 

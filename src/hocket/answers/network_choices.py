@@ -1,7 +1,7 @@
 """What each algorithm costs on a network, the steps of the fastest, and the fastest by size."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,12 @@ _AS_GOOD = 1.01  # factor over the best time within which times count as equal
 _SIZES = tuple(1 << shift for shift in range(8, 31, 2))  # sizes at which the fastest algorithm is determined
 
 
-def choices_on_network(call: SimulationCase) -> dict[str, Any]:
+def choices_on_network(call: SimulationCase, asked: Collection[str] = ()) -> dict[str, Any]:
     """Returns the rows of all candidates, the fastest first; the steps of the fastest; the fastest per size.
 
-    `call` gives everything but the algorithm.
+    `call` gives everything but the algorithm. asked: names of algorithms that have a row in any case.
     """
-    names = candidates(call.collective, call.network(), call.groups, call.dims)
+    names = candidates(call.collective, call.network(), call.groups, call.dims, asked)
     check_layout(_with(call, name, call.num_bytes) for name in names)
     rows = sorted((_with(call, name, call.num_bytes).row() for name in names), key=lambda row: float(row["seconds"]))
     best = _with(call, rows[0]["algorithm"], call.num_bytes)

@@ -20,16 +20,11 @@ def topology_of(named: "str | Topology", links: str | Sequence[str] = (), num_ra
 
     named: KIND:ARGS or a file, in which N stands for num_ranks; or a Topology. Raises TopologyError or ValueError.
     """
-    from hocket.network import changed_links, load
+    from hocket.network import load
 
-    if isinstance(named, str):
-        topology = load(filled_in(named, num_ranks))
-    else:
-        topology = named
-    given = topology
+    topology = load(filled_in(named, num_ranks)) if isinstance(named, str) else named
     for change in read_links(links):
         topology = _with_links(topology, change)
-    topology = replace(topology, changes=(*given.changes, *changed_links(given, topology)))
     if num_ranks in (None, topology.num_ranks):
         return topology
     if num_ranks > topology.num_ranks:
@@ -90,10 +85,10 @@ def options_of(reduce: str, overhead: str = "") -> "SimulationOptions":
 
 def changes_of(network: "Topology", options: "SimulationOptions", level: str) -> tuple[str, ...]:
     """Returns what differs from the defaults in a simulation: constants of links and ranks, and the level."""
-    from hocket.network import SimulationOptions
+    from hocket.network import SimulationOptions, changed_links
     from hocket.view import name_bandwidth, name_seconds
 
-    usual, found = SimulationOptions(), list(network.changes)
+    usual, found = SimulationOptions(), list(changed_links(network))
     if options.reduce_bytes_per_second != usual.reduce_bytes_per_second:
         found.append(f"reduce {name_bandwidth(options.reduce_bytes_per_second)} (default infinite)")
     if options.send_seconds != usual.send_seconds:

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hocket.answers.answer import Answer
 
 if TYPE_CHECKING:
-    from hocket.network import Topology
+    from hocket.network import Affinity, Topology
     from hocket.view import Terminal
 
 
@@ -25,9 +26,8 @@ class LinkClass:
 class Network(Answer):
     """A network: its ranks, nodes by kind, and links by class. changes: which constants are not those of its name.
 
-    devices and ways: up to 256 accelerators and network cards, and how each reaches each other, in the letters of
-    `nvidia-smi topo -m`; sockets: the socket of each; cards: those by which it leaves its host; None if there are more.
-    topology: the network itself, with every node and link.
+    topology: the network itself, with every node and link. Properties say how its devices reach each other. They are
+    None for more than 256 devices, and are computed when one is first read: for 256 ranks this takes about a second.
     """
 
     name: str
@@ -35,11 +35,33 @@ class Network(Answer):
     nodes: dict[str, int]
     links: tuple[LinkClass, ...]
     changes: tuple[str, ...]
-    devices: tuple[str, ...] | None
-    ways: tuple[tuple[str, ...], ...] | None
-    sockets: tuple[str, ...] | None
-    cards: tuple[str, ...] | None
     topology: "Topology" = field(compare=False)
+
+    @property
+    def devices(self) -> tuple[str, ...] | None:
+        """The names of all devices: accelerators, then network cards."""
+        return None if self._matrix is None else self._matrix.devices
+
+    @property
+    def ways(self) -> tuple[tuple[str, ...], ...] | None:
+        """How each device reaches each other, in the letters of `nvidia-smi topo -m`."""
+        return None if self._matrix is None else self._matrix.ways
+
+    @property
+    def sockets(self) -> tuple[str, ...] | None:
+        """The socket of each device."""
+        return None if self._matrix is None else self._matrix.sockets
+
+    @property
+    def cards(self) -> tuple[str, ...] | None:
+        """The network cards through which each device leaves its host."""
+        return None if self._matrix is None else self._matrix.cards
+
+    @cached_property
+    def _matrix(self) -> "Affinity | None":
+        from hocket.view import matrix_of
+
+        return matrix_of(self.topology)
 
     def _print(self, console: "Terminal") -> None:
         """Prints nodes and links, and the matrix of ways."""
@@ -51,7 +73,7 @@ class Network(Answer):
         """Returns the answer as plain values, as `hocket show topology --json` does."""
         from hocket.view import facts_of
 
-        return facts_of(self.topology)
+        return facts_of(self.topology, self._matrix)
 
     def svg(self) -> str:
         """Returns the nodes and links as SVG."""
@@ -72,7 +94,6 @@ def topology(named: "str | Topology", ranks: int | None = None, *, links: str | 
 
     found = topology_of(named, links, ranks)
     facts = facts_of(found)
-    ways = facts.get("ways")
     return Network(
         name=facts["topology"],
         num_ranks=facts["ranks"],
@@ -80,11 +101,7 @@ def topology(named: "str | Topology", ranks: int | None = None, *, links: str | 
         links=tuple(
             LinkClass(one["class"], one["bytes_per_second"], one["seconds"], one["number"]) for one in facts["links"]
         ),
-        changes=found.changes,
-        devices=None if ways is None else tuple(facts["devices"]),
-        ways=None if ways is None else tuple(map(tuple, ways)),
-        sockets=None if ways is None else tuple(facts["sockets"]),
-        cards=None if ways is None else tuple(facts["cards"]),
+        changes=facts["changes"],
         topology=found,
     )
 

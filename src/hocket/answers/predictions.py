@@ -22,7 +22,8 @@ class Prediction(Answer):
 
     bound_seconds: the time that no algorithm can beat; ratio: the time divided by it. algbw: the size divided by the
     time; busbw: algbw times a factor that makes it comparable with the bandwidth of links. groups, dims: of an
-    algorithm that takes them. changes: the constants that differ from their defaults. latency, bandwidth, reduction and
+    algorithm that takes them. changes: the constants that differ from their defaults. overhead_seconds: what each
+    message costs its sender and its receiver, which the bound leaves out. latency, bandwidth, reduction and
     contention add up to the time; contention below 0 is time saved by overlap. binding_links: the bottleneck, at most 8
     of num_binding_links; binding_share: the share of the time that they are busy. A ratio or a rate is None if nothing
     takes any time or no bytes are moved. others: the predictions of the other algorithms that were tried. result: the
@@ -39,6 +40,7 @@ class Prediction(Answer):
     dims: tuple[int, ...] | None
     level: str
     changes: tuple[str, ...]
+    overhead_seconds: float
     seconds: float
     bound_seconds: float
     ratio: float | None

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +118,7 @@ class SimulationCase:
         from hocket.answers.network_options import changes_of, options_of
         from hocket.network import lower_bound
 
-        network, result = self.network(), self.result()
+        network, result, options = self.network(), self.result(), options_of(self.reduce, self.overhead)
         layout = None if self.algorithm == IN_SWITCHES else self._layout()
         # The bound is over the real ranks only; the result counts reducing switches as ranks too.
         bound = lower_bound(
@@ -126,7 +126,7 @@ class SimulationCase:
             self.collective,
             self.num_bytes,
             root=self.root,
-            reduce_seconds_per_byte=1 / options_of(self.reduce).reduce_bytes_per_second,
+            reduce_seconds_per_byte=1 / options.reduce_bytes_per_second,
         ).seconds
         algbw = _known(result.algorithm_bytes_per_second) if result.schedule.kind.exactly_once else None
         return {
@@ -138,7 +138,8 @@ class SimulationCase:
             "groups": layout and layout.groups,
             "dims": layout and layout.dims,
             "level": self.level,
-            "changes": changes_of(network, options_of(self.reduce, self.overhead), self.level),
+            "changes": changes_of(network, options, self.level),
+            "overhead_seconds": options.send_seconds,
             "seconds": result.seconds,
             "bound_seconds": bound,
             "ratio": result.seconds / bound if bound else None,
@@ -272,11 +273,13 @@ def root_of(collective: str, root: int | None) -> int:
 
 def check_collective(name: str) -> None:
     """Raises ValueError for an unknown collective and for one with uneven blocks, whose lengths are not given."""
+    from hocket.errors import did_you_mean
     from hocket.schedule import COLLECTIVES
 
     known = [kind for kind, one in COLLECTIVES.items() if not one.uneven]
     if name not in known:
-        raise ValueError(f"expected a collective, one of {', '.join(known)}; found {name!r}")
+        near = did_you_mean(name, known)
+        raise ValueError(f"expected a collective, one of {', '.join(known)}; found {name!r}{near}")
 
 
 def candidates(
@@ -284,11 +287,13 @@ def candidates(
     network: "Topology",
     groups: Sequence[int] | None = None,
     dims: Sequence[int] | None = None,
+    asked: Collection[str] = (),
 ) -> list[str]:
     """Returns the names of the registered algorithms that support the network's ranks.
 
-    Of built-in ones with the same schedule only the first is named; algorithms of users all are. Raises ValueError if
-    there are so many ranks that building all schedules takes minutes or much longer.
+    Of built-in ones with the same schedule only the first is named; algorithms of users, those that are asked for, and
+    those that take the given groups or dims all are. Raises ValueError if there are so many ranks that building all
+    schedules takes minutes or much longer.
     """
     from hocket.algorithms import ALGORITHMS, is_built_in
     from hocket.answers.limits import MOST_RANKS
@@ -302,8 +307,8 @@ def candidates(
     by_digest: dict[str, str] = {}
     for (kind, name), one in sorted(ALGORITHMS.items()):
         if kind == collective and one.allows(num_ranks):
-            schedule = one.build(num_ranks, 0, **one.taken(groups, dims)) if is_built_in(one.source) else None
-            by_digest.setdefault(name if schedule is None else schedule.digest, name)
+            stays = name in asked or not is_built_in(one.source) or any(one.taken(groups, dims).values())
+            by_digest.setdefault(name if stays else one.build(num_ranks).digest, name)
     return [*by_digest.values(), *([IN_SWITCHES] if switches_reduce(collective, network) else [])]
 
 

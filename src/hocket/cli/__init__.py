@@ -75,8 +75,9 @@ class _CommandParser(argparse.ArgumentParser):
         wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)$", message)
         near = did_you_mean(wrong[1], re.findall(r"[\w-]+", wrong[2])) if wrong else ""
         bare = re.search(r"argument ([^:/]+).*: expected one argument$", message)
-        shown = re.search(rf"{re.escape(bare[1])} [^\s\]]+", self.format_usage()) if bare else None
-        near += f": {shown[0]}" if shown else ""
+        if bare:
+            action = self._option_string_actions[bare[1]]
+            near = f": {bare[1]} {self._get_formatter()._format_args(action, action.dest.upper())}"
         _print_aside(f"{self.prog}: error: {message}{near}\nsee {self.prog} --help")
         sys.exit(2)
 

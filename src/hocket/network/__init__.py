@@ -6,6 +6,7 @@ from hocket.lazy import lazy_names
 
 if TYPE_CHECKING:
     from hocket.network.affinity_matrix import LEGEND as LEGEND
+    from hocket.network.affinity_matrix import Affinity as Affinity
     from hocket.network.affinity_matrix import affinity as affinity
     from hocket.network.bounds.network_bound import lower_bound as lower_bound
     from hocket.network.changes import changed_links as changed_links
@@ -29,7 +30,7 @@ else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
-            "affinity_matrix": ["LEGEND", "affinity"],
+            "affinity_matrix": ["LEGEND", "Affinity", "affinity"],
             "bounds.network_bound": ["lower_bound"],
             "changes": ["changed_links"],
             "files.read": ["load"],

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hocket.network.routing import ShortestPath, Supplied
+from hocket.network.routing import NOWHERE, ShortestPath, Supplied
 from hocket.network.topology import Ints, Topology
 
 LEGEND = {
@@ -50,12 +50,13 @@ def affinity(topology: Topology) -> Affinity:
     cards = np.setdiff1d(np.flatnonzero(topology.node_kinds == "nic"), topology.ranks)
     devices = np.concatenate([topology.ranks, cards])
     number = len(devices)
-    entries = _shortest(topology, np.repeat(devices, number), np.tile(devices, number))
+    entries = [_NO_PATH] * number**2
+    source, target = (ends.ravel() for ends in np.indices((topology.num_ranks, topology.num_ranks)))
+    on_shortest = np.ones(number**2, bool)
+    on_shortest[source * number + target] = False
     leave_by: list[set[int]] = [set() for _ in devices]
     staged = False
-    source, target = (ends.ravel() for ends in np.indices((topology.num_ranks, topology.num_ranks)))
-    joined = np.array([entries[at] != _NO_PATH for at in (source * number + target).tolist()])
-    joined |= _supplied(topology, source, target)
+    joined = _has_route(topology, source, target) | _supplied(topology, source, target)
     source, target = source[joined], target[joined]
     paths = topology.paths(source, target)
     names = topology.node_names
@@ -67,9 +68,15 @@ def affinity(topology: Topology) -> Affinity:
         staged |= in_memory
         if crosses or not in_memory:
             entries[at] = _way(topology, links)
+        else:
+            on_shortest[at] = True
         passed = visited[topology.node_kinds[visited] == "nic"]
         if crosses and len(passed):
             leave_by[one].add(int(passed[0]))
+    rest = np.flatnonzero(on_shortest)
+    shortest = _shortest(topology, devices[rest // number], devices[rest % number])
+    for at, way in zip(rest.tolist(), shortest, strict=True):
+        entries[at] = way
     rows = tuple(tuple(entries[start : start + number]) for start in range(0, len(entries), number))
     by = tuple(",".join(names[card] for card in sorted(cards)) for cards in leave_by)
     return Affinity(tuple(names[node] for node in devices), rows, _sockets(topology, devices), by, staged)
@@ -83,6 +90,13 @@ def _shortest(topology: Topology, source: Ints, target: Ints) -> list[str]:
         visited = (way[way >= 0] for way in routing.find(topology, source, target, keys))
         found.append([_way(topology, _links(topology, nodes)) if len(nodes) else _NO_PATH for nodes in visited])
     return [near if not near.startswith("NET") else far for near, far in zip(*found, strict=True)]
+
+
+def _has_route(topology: Topology, source: Ints, target: Ints) -> npt.NDArray[np.bool_]:
+    """Returns between which ranks there is a path that passes only nodes that forward."""
+    keys = np.zeros(len(source), np.int64)
+    found = ShortestPath().find(topology, topology.ranks[source], topology.ranks[target], keys)
+    return np.asarray(found[:, 0] != NOWHERE)
 
 
 def _links(topology: Topology, nodes: Ints) -> Ints:

@@ -10,8 +10,12 @@ from hocket.network.topology import Topology
 _MOST_NAMED = 4  # links that have the same change
 
 
-def changed_links(before: Topology, after: Topology) -> Iterator[str]:
-    """Yields words for the links of one class that have the same new constant. Both networks have the same links."""
+def changed_links(topology: Topology) -> tuple[str, ...]:
+    """Returns one text for the links of one class that have the same new constant."""
+    return () if topology.unchanged is None else tuple(_changes(topology.unchanged, topology))
+
+
+def _changes(before: Topology, after: Topology) -> Iterator[str]:
     for column, name in (("bytes_per_second", name_bandwidth), ("seconds", name_seconds)):
         old, new = getattr(before, column), getattr(after, column)
         changed = np.flatnonzero(~np.isclose(old, new, rtol=1e-12, atol=0))

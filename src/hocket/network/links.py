@@ -121,9 +121,11 @@ def name_bandwidth(bytes_per_second: float | None) -> str:
 
 
 def name_seconds(seconds: float, digits: int = 3) -> str:
-    """Returns for example "12.3 us", "4.56 ms" or "1.50 s"."""
+    """Returns for example "2.50 ns", "12.3 us", "4.56 ms" or "1.50 s"; what is below 0.01 ns counts as 0."""
     rounded = float(f"{seconds:.{digits}g}")
     factor, unit = (1e6, "us") if rounded < 1e-3 else (1e3, "ms") if rounded < 1 else (1.0, "s")
+    if 1e-11 <= rounded < 1e-8:
+        factor, unit = 1e9, "ns"
     scaled = rounded * factor
     decimals = max(0, digits - 1 - math.floor(math.log10(scaled))) if scaled >= 0.01 else digits - 1
     return f"{seconds * factor:.{decimals}f} {unit}"

@@ -31,7 +31,7 @@ class ShortestPath:
     """The path of the fewest hops; of several, the flow's key chooses one at each node.
 
     A hop over PCIe counts as two hops, a direct link between accelerators as a third of a hop. Paths pass only nodes
-    that forward. nic_cost: of a hop over the fabric between hosts, in thirds of a hop.
+    that forward. nic_cost: what a hop between hosts costs, in thirds of a hop.
     """
 
     nic_cost: int = _HOP

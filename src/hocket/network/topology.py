@@ -64,8 +64,8 @@ class Topology:
     forwards: bool[num_nodes], whether a node forwards traffic of others. reducing: bool[num_nodes], whether a switch
     reduces and multicasts. coordinates: int64[num_ranks, len(axes)], the position of each rank in a regular network
     (grid coordinates, or pod, switch and port), else no columns; bounds try groups along an axis as cuts.
-    names: of all nodes; if empty, a node is named by its kind and its number within that kind. changes: how constants
-    differ from those of the network of this name, in words.
+    names: of all nodes; if empty, a node is named by its kind and its number within that kind. unchanged: the network
+    before with_links gave it other constants, None if it did not.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Topology:
     axes: tuple[str, ...] = ()
     coordinates: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     names: tuple[str, ...] = ()
-    changes: tuple[str, ...] = ()
+    unchanged: "Topology | None" = None
 
     def __post_init__(self) -> None:
         defaults: dict[str, Any] = {
@@ -255,12 +255,12 @@ class Topology:
         return self._with(chosen, bytes_per_second, seconds)
 
     def _with(self, links: Bools, bytes_per_second: float | None, seconds: float | None) -> "Topology":
-        changed = self
-        if bytes_per_second is not None:
-            changed = replace(changed, bytes_per_second=np.where(links, bytes_per_second, self.bytes_per_second))
-        if seconds is not None:
-            changed = replace(changed, seconds=np.where(links, seconds, self.seconds))
-        return changed
+        return replace(
+            self,
+            bytes_per_second=_where(links, bytes_per_second, self.bytes_per_second),
+            seconds=_where(links, seconds, self.seconds),
+            unchanged=self.unchanged or self,
+        )
 
     def _from_to(self, source: str, target: str, *, both: bool = False) -> Bools:
         """Returns which links lead from source to target, or also back."""
@@ -298,7 +298,8 @@ class Topology:
 
     def _keep(self, links: Bools) -> "Topology":
         columns = ("link_source", "link_target", "bytes_per_second", "seconds", "link_class", "lanes")
-        return replace(self, **{column: getattr(self, column)[links] for column in columns})
+        kept = {column: getattr(self, column)[links] for column in columns}
+        return replace(self, **kept, unchanged=self.unchanged and self.unchanged._keep(links))
 
     @cached_property
     def _by_ends(self) -> tuple[Ints, Ints, Ints | None]:
@@ -380,6 +381,10 @@ class Topology:
             raise TopologyError(
                 f"{self.name}: {column} has {found} entries; expected {expected}, because there are {expected} {what}"
             )
+
+
+def _where(links: Bools, new: float | None, old: Floats) -> Floats:
+    return old if new is None else np.where(links, new, old)
 
 
 def _by_node(nodes: Ints, num_nodes: int) -> tuple[Ints, Ints]:

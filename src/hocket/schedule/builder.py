@@ -4,7 +4,7 @@ A mistake is a ScheduleError with the line of the algorithm's own file.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypedDict, Unpack
 
@@ -142,7 +142,8 @@ class Builder:
             raise ScheduleError(f"{site}: expected a schedule of (ranks, chunks) {expected}, found {found}")
         self._repeats.extend(schedule.repeats)
         for repeat in schedule.repeats:
-            self._note_kinds(repeat.step, site)
+            step = repeat.step
+            self._note_kinds(map(Buffer, np.unique([step.src_buffer, step.dst_buffer]).tolist()), site)
 
     def finish(self) -> Schedule:
         """The finished schedule, to which nothing can be added; ScheduleError if a repeat loop was left early."""
@@ -223,14 +224,15 @@ class Builder:
             reduce=np.full(num_rows, method == "reduce"),
         )
         self._calls.append((step, site))
-        self._note_kinds(step, site)
+        if num_rows:
+            self._note_kinds(buffers, site)
 
-    def _note_kinds(self, step: Step, site: str) -> None:
+    def _note_kinds(self, buffers: Iterable[Buffer], site: str) -> None:
         """Remember the line of the first row of data, and that of the first row of input or output."""
-        for buffer in {*np.unique(step.src_buffer).tolist(), *np.unique(step.dst_buffer).tolist()} - {Buffer.SCRATCH}:
+        for buffer in buffers:
             explicit = buffer != Buffer.DATA
-            if not any((kind != "data") == explicit for kind in self._kinds):
-                self._kinds[Buffer(buffer).name.lower()] = site
+            if buffer != Buffer.SCRATCH and not any((kind != "data") == explicit for kind in self._kinds):
+                self._kinds[buffer.name.lower()] = site
 
     def _unwrapped(self, rows: dict[str, Any], buffers: list[Buffer]) -> dict[str, Any]:
         """The same rows, those that run over the last chunk cut there; what makes no sense stays, to be refused."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hocket.view.networks.simulation_text import print_result as print_result
     from hocket.view.networks.simulation_text import print_sweep as print_sweep
     from hocket.view.networks.topology_text import facts_of as facts_of
+    from hocket.view.networks.topology_text import matrix_of as matrix_of
     from hocket.view.networks.topology_text import print_topology as print_topology
     from hocket.view.proof_text import print_proof as print_proof
     from hocket.view.schedules.collective_picture import draw_collective as draw_collective
@@ -48,7 +49,7 @@ else:
             "networks.network_picture": ["draw_network"],
             "networks.simulation_plots": ["draw_all", "require_matplotlib"],
             "networks.simulation_text": ["print_result", "print_sweep"],
-            "networks.topology_text": ["facts_of", "print_topology"],
+            "networks.topology_text": ["facts_of", "matrix_of", "print_topology"],
             "proof_text": ["print_proof"],
             "schedules.collective_picture": ["draw_collective"],
             "schedules.collective_text": ["print_collective"],

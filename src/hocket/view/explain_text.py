@@ -84,9 +84,9 @@ def decided(found: dict[str, Any]) -> str:
 
 def reasons(found: dict[str, Any]) -> list[str]:
     """Returns how each algorithm that was asked about compares with the chosen one, and why that one wins."""
-    last = why(found)
-    others = [name for name in found["asked"] if name != found["algorithm"] and f"the next best, {name}," not in last]
-    return list(dict.fromkeys([*(_beside(found, name) for name in others), last]))
+    compared = _compared(found)
+    told = (found["algorithm"], compared and compared["algorithm"])
+    return list(dict.fromkeys([*(_beside(found, name) for name in found["asked"] if name not in told), why(found)]))
 
 
 def _row(found: dict[str, Any], name: str) -> dict[str, Any]:
@@ -100,9 +100,12 @@ def _beside(found: dict[str, Any], name: str) -> str:
     mine, other = _row(found, found["algorithm"]), _row(found, name)
     if other is mine:
         return f"{name} has the same schedule as {found['algorithm']}, which runs."
+    if name != other["algorithm"]:
+        text = f"{name} has the same schedule as {other['algorithm']}."
+        return text if other is _compared(found) else f"{text} {_beside(found, other['algorithm'])}"
     kind = "measured" if mine["complete"] and other["measured"] is not None else "predicted"
     if mine[kind] is None or other[kind] is None:
-        return _unmeasured(found, other)
+        return _unmeasured(found, mine if mine[kind] is None else other)
     if kind == "measured" and not other["complete"]:
         took, about = _took(found, mine, kind), _took(found, other, kind)
         text = f"{mine['algorithm']} takes {took} (measured); {name} was dropped as slower, at about {about}."
@@ -116,18 +119,38 @@ def why(found: dict[str, Any]) -> str:
 
     Compares the measured times of algorithms timed to the end, else the predictions.
     """
-    rows = found["candidates"]
-    mine = _row(found, found["algorithm"])
-    if mine["measured"] is not None and not mine["complete"]:
-        return _dropped(found, mine, rows[0])
+    mine, other = _row(found, found["algorithm"]), _compared(found)
     kind = "measured" if mine["complete"] else "predicted"
-    known = [row for row in rows if (row["complete"] if mine["complete"] else row["predicted"] is not None)]
-    if mine[kind] is None:
+    if mine["measured"] is not None and not mine["complete"]:
+        assert other is not None, "the algorithm that it lost against was timed to the end"
+        text = _dropped(mine, other)
+    elif mine[kind] is None:
         return _unmeasured(found, mine)
-    others = sorted((row for row in known if row is not mine), key=lambda row: row[kind])
-    if not others:
-        return _alone(found, mine, kind)
-    return " ".join([_ratio(found, mine, others[0], kind, "the next best, "), *_differences(found, mine, others[0])])
+    elif other is None:
+        return (
+            f"{mine['algorithm']} takes {_took(found, mine, kind)} ({kind}); no other algorithm does this collective."
+        )
+    elif mine["complete"] and not other["complete"]:
+        text = _alone(mine, other)
+    else:
+        text = _ratio(found, mine, other, kind, "the next best, ")
+    return " ".join([text, *_differences(found, mine, other)])
+
+
+def _compared(found: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns the row with which `why` compares the chosen algorithm; None if there is none.
+
+    The best of the others that have a time of the same kind; else the best of those that were dropped as slower.
+    """
+    mine = _row(found, found["algorithm"])
+    others: list[dict[str, Any]] = [row for row in found["candidates"] if row is not mine]
+    if mine["complete"]:
+        timed = [row for row in others if row["measured"] is not None]
+        return min(timed, key=lambda row: (not row["complete"], row["measured"]), default=None)
+    if mine["measured"] is not None:
+        return others[0]
+    known = [row for row in others if row["predicted"] is not None]
+    return None if mine["predicted"] is None else min(known, key=lambda row: row["predicted"], default=None)
 
 
 def _ratio(found: dict[str, Any], mine: dict[str, Any], other: dict[str, Any], kind: str, called: str) -> str:
@@ -153,23 +176,20 @@ def _ratio(found: dict[str, Any], mine: dict[str, Any], other: dict[str, Any], k
     )
 
 
-def _alone(found: dict[str, Any], mine: dict[str, Any], kind: str) -> str:
+def _alone(mine: dict[str, Any], best: dict[str, Any]) -> str:
     """Returns the text if no other algorithm was timed to the end: compares with the best of the dropped ones."""
-    text = f"{mine['algorithm']} takes {_took(found, mine, kind)} ({kind})"
-    best = next((row for row in found["candidates"] if row["measured"] is not None and row is not mine), None)
-    if best is None:
-        return f"{text}; no other algorithm does this collective."
-    text += f"; all others were dropped as slower, {best['algorithm']} at about {name_seconds(best['measured'])}."
-    return " ".join([text, *_differences(found, mine, best)])
+    return (
+        f"{mine['algorithm']} takes {name_seconds(mine['measured'])} (measured); all others were dropped as slower, "
+        f"{best['algorithm']} at about {name_seconds(best['measured'])}."
+    )
 
 
-def _dropped(found: dict[str, Any], mine: dict[str, Any], best: dict[str, Any]) -> str:
-    text = (
+def _dropped(mine: dict[str, Any], best: dict[str, Any]) -> str:
+    return (
         f"{mine['algorithm']} was dropped after {name_count(mine['rounds'], 'round')} of about "
         f"{name_seconds(mine['measured'])}, because {best['algorithm']} takes only "
         f"{name_seconds(best['measured'])} (measured)."
     )
-    return " ".join([text, *_differences(found, mine, best)])
 
 
 def _overlap(mine: dict[str, Any], other: dict[str, Any], kind: str) -> bool:
@@ -204,10 +224,15 @@ def _amounts(found: dict[str, Any], mine: dict[str, Any], other: dict[str, Any],
     if not mine[part]:
         return f"{theirs} in both"
     times = f"{other[part] / mine[part]:.2g} times as"
-    if found["tuned"]:
-        return f"{theirs} in both, but {times} long for a {'step' if amount == 'steps' else 'byte'}, as measured"
-    work = "add" if part == "reduction" else "copy"  # rough costs are those of all work on a core
-    return f"{theirs} by the busiest rank in both, but all ranks of a core together have {times} much to {work}"
+    if found["tuned"] or amount == "steps":
+        said = ", as measured" if found["tuned"] else ""
+        return f"{theirs} in both; a {'step' if amount == 'steps' else 'byte'} takes {times} long here{said}"
+    does, work = ("reduces", "add") if part == "reduction" else ("sends", "copy")
+    # Rough costs are those of all work on a core.
+    return (
+        f"the busiest rank {does} {name_amount(mine[amount])} in both; but here the ranks that share a core {work} "
+        f"{times} many bytes together"
+    )
 
 
 def _unmeasured(found: dict[str, Any], mine: dict[str, Any]) -> str:

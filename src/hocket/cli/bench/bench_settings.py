@@ -1,10 +1,10 @@
 """The settings of a run of `hocket bench`: sizes, types, reductions, and numbers of calls."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from hocket.algorithms import ALGORITHMS, algorithm, check_taken
+from hocket.algorithms import ALGORITHMS, add_algorithms, check_taken
 from hocket.answers import check_memory
 from hocket.errors import did_you_mean
 from hocket.runtime import plans
@@ -221,18 +221,8 @@ def laid_out(settings: BenchSettings, name: str | None) -> str | None:
     if (one.collective, made) not in ALGORITHMS:
         num_ranks = settings.num_ranks
         groups, dims = ((lambda _, value=value: value) if value else None for value in taken.values())
-        algorithm(
-            one.collective,
-            name=made,
-            chunks=one.chunks,
-            steps=one.steps,
-            sent=one.sent,
-            labels=tuple(one.labels),
-            ranks=(str(num_ranks), lambda p: p == num_ranks),
-            groups=groups,
-            dims=dims,
-            doc=one.doc,
-        )(one)
+        ranks = (str(num_ranks), lambda p: p == num_ranks)
+        add_algorithms(replace(one, name=made, ranks=ranks, groups=groups, dims=dims))
     return made
 
 

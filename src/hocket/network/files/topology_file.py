@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from hocket.errors import TopologyError, did_you_mean
-from hocket.network.changes import changed_links
 from hocket.network.kinds.by_name import parse
 from hocket.network.kinds.composition import compose
 from hocket.network.links import Link, bytes_per_second, find_link, seconds
@@ -53,10 +52,8 @@ def from_description(entries: Mapping[str, Any], name: str) -> Topology:
         topology = _composed(entries, name)
     else:
         topology = _drawn(entries, name)
-    unchanged = topology
     for index, change in enumerate(_list(entries, "change", name)):
         topology = _changed(topology, change, f"{name}: change[{index}]")
-    topology = replace(topology, changes=tuple(changed_links(unchanged, topology)))
     if reducing := _list(entries, "reducing", name):
         marked = np.isin(topology.node_names, _known(topology, reducing, f"{name}: reducing"))
         topology = replace(topology, reducing=marked)
@@ -110,8 +107,8 @@ def _drawn(entries: Mapping[str, Any], name: str) -> Topology:
         meant = str(kind).lower().removesuffix("s")
         if meant in _ENDPOINTS and kind != meant:
             raise TopologyError(
-                f"{name}: nodes: expected {', '.join(_ENDPOINTS)} as kinds of ranks; found {kind!r}; "
-                f"did you mean {meant!r}?"
+                f"{name}: nodes: expected {', '.join(_ENDPOINTS)} as kinds of ranks, which forward nothing for others; "
+                f"found {kind!r}; did you mean {meant!r}?"
             )
         for node in of_kind:
             names.append(_node(node, f"{name}: nodes"))

@@ -77,7 +77,7 @@ def print_sweep(console: "Terminal", rows: Sequence[dict[str, Any]]) -> None:
         cells = (escape(texts[number]) for texts in different.values())
         table.add_row(*cells, name_seconds(row["seconds"]), ratio, name_bandwidth(row["busbw"]))
     console.print_table(table)
-    if _has_overhead(rows[0]):
+    if rows[0]["overhead_seconds"]:
         console.print("The lower bound leaves out the overhead.", style="dim")
 
 
@@ -87,17 +87,13 @@ def print_changes(console: "Terminal", changes: Sequence[str]) -> None:
         console.print(f"changed: {'; '.join(changes)}", markup=False)
 
 
-def _has_overhead(row: dict[str, Any]) -> bool:
-    return any(one.startswith("overhead ") for one in row["changes"])
-
-
 def sentences(row: dict[str, Any]) -> list[str]:
     """Returns lines on the bandwidth, the lower bound, the parts of the time, and the bottleneck links."""
     lines = []
     if row["algbw"] is not None:
         lines.append(f"algbw {name_bandwidth(row['algbw'])}, busbw {name_bandwidth(row['busbw'])}")
     if row["bound_seconds"]:
-        alone = ", without the overhead" if _has_overhead(row) else ""
+        alone = ", without the overhead" if row["overhead_seconds"] else ""
         lines.append(
             f"lower bound of any algorithm on this network{alone}: {name_seconds(row['bound_seconds'])}; "
             f"this time is {row['ratio']:.2f} times the bound"
@@ -147,7 +143,7 @@ def _links(result: "SimulationResult") -> Any:
         mean = float(busy[meant].mean())
         carried = name_amount(float(result.link_bytes[meant].sum()))
         table.add_row(
-            f"all {int(meant.sum())}, {used} used",
+            f"{name_count(int(meant.sum()), 'link')}, {used} used",
             kind,
             "",
             carried,

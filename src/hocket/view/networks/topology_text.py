@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hocket.network import LEGEND, Topology, affinity
+from hocket.network import LEGEND, Affinity, Topology, affinity, changed_links
 from hocket.view.networks.simulation_text import print_changes
 from hocket.view.terminal import Terminal, num_fitting
 from hocket.view.words import name_bandwidth, name_count, name_seconds
@@ -16,8 +16,14 @@ _MAX_DEVICES = 256  # most devices in the matrix
 _BESIDE = {"sockets": "socket", "cards": "leaves by"}  # columns of devices beside the matrix
 
 
-def facts_of(topology: Topology) -> dict[str, Any]:
-    """Returns name, ranks, nodes and links by class as plain values; up to 256 devices, also the device matrix."""
+def matrix_of(topology: Topology) -> Affinity | None:
+    """Returns how devices reach each other, None if there are more than 256."""
+    num_devices = topology.num_ranks + int(np.count_nonzero(topology.node_kinds == "nic"))
+    return affinity(topology) if num_devices <= _MAX_DEVICES else None
+
+
+def facts_of(topology: Topology, matrix: Affinity | None = None) -> dict[str, Any]:
+    """Returns name, ranks, nodes and links by class as plain values, and those of matrix_of, if it is given."""
     links = Counter(
         zip(
             topology.link_class.tolist(),
@@ -26,20 +32,17 @@ def facts_of(topology: Topology) -> dict[str, Any]:
             strict=True,
         )
     )
-    facts: dict[str, Any] = {
+    return {
         "topology": topology.name,
-        "changes": topology.changes,
+        "changes": changed_links(topology),
         "ranks": topology.num_ranks,
         "nodes": dict(Counter(topology.node_kinds.tolist())),
         "links": [
             {"class": name, "bytes_per_second": bandwidth, "seconds": latency, "number": number}
             for (name, bandwidth, latency), number in links.items()
         ],
+        **({} if matrix is None else asdict(matrix)),
     }
-    if topology.num_ranks + int(np.count_nonzero(topology.node_kinds == "nic")) <= _MAX_DEVICES:
-        found = affinity(topology)
-        facts |= asdict(found)
-    return facts
 
 
 def print_topology(console: Terminal, facts: dict[str, Any]) -> None:
@@ -47,7 +50,7 @@ def print_topology(console: Terminal, facts: dict[str, Any]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    nodes = ", ".join(f"{number} {kind}" for kind, number in facts["nodes"].items())
+    nodes = ", ".join(name_count(number, kind) for kind, number in facts["nodes"].items())
     console.print(f"[bold]{escape(facts['topology'])}[/]: {name_count(facts['ranks'], 'rank')}; nodes: {escape(nodes)}")
     print_changes(console, facts["changes"])
     table = Table("links", "number", "each way", "latency", box=None, padding=(0, 2, 0, 0))

@@ -8,8 +8,8 @@ from hocket.view.traces.trace_timeline import Slice, Timeline, length, without
 Summary = dict[str, Any]
 
 HIDDEN_IS_A_LIMIT = (
-    "Hidden is at most this, and exposed at least: a wait inside a span that is not Hocket's own, such as that of "
-    "PyTorch's DDP in backward, counts as computing. Wall times tell the real gain."
+    "The hidden time is an upper limit, and the exposed time a lower one. A trace counts waits of other libraries "
+    "inside a span as computing; for example, DDP waits in backward. Wall times tell the real gain."
 )
 """What must stand beside the hidden and exposed times of a summary."""
 
