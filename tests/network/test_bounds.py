@@ -63,7 +63,7 @@ def test_bounds_by_hand(text: str, collective: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("collective", [name for name in COLLECTIVES if not name.endswith("_v")])
 def test_small_messages_wait_for_the_farthest_rank(collective: str) -> None:
-    topology = parse("line:5,bandwidth=1GB/s,latency=2s").with_link("rank1", "rank0", seconds=5.0)
+    topology = parse("line:5,bandwidth=1GB/s,latency=2s").with_links("rank1->rank0", seconds=5.0)
     back = 5 + 3 * 2
     expected = 8 if collective in ("broadcast", "scatter") else back
     bound = lower_bound(topology, collective, 1.0)
@@ -104,7 +104,7 @@ def test_a_rank_on_a_switch_that_reduces_is_none() -> None:
 
 
 def test_the_links_of_the_worst_cut_are_named() -> None:
-    topology = parse("torus:4x4,bandwidth=8B/s,latency=0s").with_link("rank5", "rank6", bytes_per_second=1.0)
+    topology = parse("torus:4x4,bandwidth=8B/s,latency=0s").with_links("rank5->rank6", bytes_per_second=1.0)
     bound = lower_bound(topology, "all_gather", 1.0)
     assert sorted(topology.link_names(bound.binding_links)) == [
         "rank10->rank6",
@@ -183,7 +183,7 @@ def test_all_to_all_counts_cuts_or_hops(topology: Topology) -> None:
 def test_ranks_that_are_alike_need_one_flow(text: str) -> None:
     topology = parse(text)
     assert cuts.ranks_alike(topology) == (not text.startswith("mesh"))
-    slow = topology.with_link("rank0", "rank1", bytes_per_second=1.0)
+    slow = topology.with_links("rank0->rank1", bytes_per_second=1.0)
     assert not cuts.ranks_alike(slow)
     cut = cuts.tightest(topology, range(topology.num_ranks))
     if not text.startswith("mesh"):

@@ -107,8 +107,8 @@ def test_the_plain_engine_that_leaves_out_nothing_says_the_same(
 def test_a_contended_ring_that_nobody_could_go_through(options: SimulationOptions, *, slow: bool) -> None:
     topology, num_ranks = transposed(16), 16
     if slow:
-        up = tuple(topology.node_names[int(column[3])] for column in (topology.link_source, topology.link_target))
-        topology = topology.with_link(*up, bytes_per_second=1e9)
+        [up] = topology.link_names([3])
+        topology = topology.with_links(up, bytes_per_second=1e9)
     assert not never_contends(make_job(ring(num_ranks, 1, 1), topology, 1e6), options)
     few, first, more = (
         ends(ring(num_ranks, *times), topology, options, every=True) for times in ((960, 960), (1200, 960), (960, 1200))

@@ -127,7 +127,7 @@ def test_no_time_is_below_the_bound_for_ranks_anywhere_and_a_slow_link(
     topology = parse(kind).place(places)
     ends = (int(column[slow]) for column in (topology.link_source, topology.link_target))
     source, target = (topology.node_names[end] for end in ends)
-    topology = topology.with_link(source, target, bytes_per_second=1e8, seconds=1e-5)
+    topology = topology.with_links(f"{source}->{target}", bytes_per_second=1e8, seconds=1e-5)
     result = simulate(algorithm.build(num_ranks, seed % num_ranks), topology, num_bytes, options=WHOLE)
     assert result.seconds >= result.bound_seconds * (1 - 1e-9)
 
@@ -168,7 +168,7 @@ def test_rates_that_are_kept_are_those_that_solving_all_again_gives(
     topology = parse(kind).place(np.random.default_rng(seed).permutation(12)[:num_ranks].tolist())
     ends = (int(column[slow]) for column in (topology.link_source, topology.link_target))
     source, target = (topology.node_names[end] for end in ends)
-    topology = topology.with_link(source, target, bytes_per_second=3e9)
+    topology = topology.with_links(f"{source}->{target}", bytes_per_second=3e9)
     schedule = ALGORITHMS[one].build(num_ranks)
     compiled = simulate(schedule, topology, 1e5, options=OPTIONS["pieces"], record=True).seconds
     with pytest.MonkeyPatch.context() as patched:
@@ -253,7 +253,7 @@ def plan_times(plan, times):
 
 
 def test_a_rank_goes_on_when_its_own_inputs_are_there_not_when_all_are() -> None:
-    topology = parse(f"fully-connected:4,{LINK}").with_link("rank2", "rank3", seconds=1.0)
+    topology = parse(f"fully-connected:4,{LINK}").with_links("rank2->rank3", seconds=1.0)
     builder = Builder("broadcast", 4, 1)
     for source, target in ((0, 1), (2, 3)):
         with builder.step():

@@ -121,14 +121,14 @@ def test_links_that_do_not_exist_are_refused_with_those_that_do(which: str, said
 
 
 def test_one_link_can_be_made_slow_one_way() -> None:
-    ring = parse("ring:4,bandwidth=8B/s").with_link("rank1", "rank2", bytes_per_second=1.0, seconds=3.0)
+    ring = parse("ring:4,bandwidth=8B/s").with_links("rank1->rank2", bytes_per_second=1.0, seconds=3.0)
     [there] = np.flatnonzero((ring.link_source == 1) & (ring.link_target == 2))
     [back] = np.flatnonzero((ring.link_source == 2) & (ring.link_target == 1))
     assert (ring.bytes_per_second[there], ring.seconds[there], ring.bytes_per_second[back]) == (1, 3, 8)
     with pytest.raises(TopologyError, match="has no link rank0->rank2"):
-        ring.with_link("rank0", "rank2", seconds=0)
+        ring.with_links("rank0->rank2", seconds=0)
     with pytest.raises(TopologyError, match="has no node 'x'"):
-        ring.with_link("rank0", "x", seconds=0)
+        ring.with_links("rank0->x", seconds=0)
 
 
 def test_parallel_links_share_flows_by_key() -> None:

@@ -35,7 +35,7 @@ RING = hocket.algorithms("all_reduce")["ring"]
         (lambda: parse("fat-tree:8,routing=ecpm"), "ecmp"),
         (lambda: load(NODES), "right"),
         (lambda: parse("torus:2x2").place(["rnak1"]), "rank1"),
-        (lambda: parse("torus:2x2").with_link("rank0", "rnak1", seconds=1), "rank1"),
+        (lambda: parse("torus:2x2").with_links("rank0->rnak1", seconds=1), "rank1"),
         (lambda: verify(RING.build(2), declared=Declared(labels=frozenset({"rank_ordre"}))), "rank_order"),
     ],
 )

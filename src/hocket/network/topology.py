@@ -224,21 +224,13 @@ class Topology:
         """Returns the network with only the links of these classes."""
         return self._keep(np.isin(self.link_class, classes))
 
-    def with_link(
-        self, source: str, target: str, *, bytes_per_second: float | None = None, seconds: float | None = None
-    ) -> "Topology":
-        """Returns the network with other constants of the links from source to target (not of those back).
-
-        source, target: the name of a node, or a kind of nodes.
-        """
-        return self._with(self._from_to(source, target), bytes_per_second, seconds)
-
     def with_links(
         self, which: str, *, bytes_per_second: float | None = None, seconds: float | None = None
     ) -> "Topology":
         """Returns the network with other constants of some links.
 
-        which: a class, or source->target as with_link takes them, or source<->target for both directions; "" means all.
+        which: a class, or source->target, each the name of a node or a kind of nodes, or source<->target for both
+        directions; "" means all.
         """
         source, arrow, target = which.partition("<->" if "<->" in which else "->")
         if arrow:
@@ -252,17 +244,14 @@ class Topology:
                 f"{self.name}: expected links by class ({', '.join(classes)}), or from->to or from<->to with nodes or "
                 f"kinds of nodes ({', '.join(self._kinds_joined())}); found {which!r}{did_you_mean(which, known)}"
             )
-        return self._with(chosen, bytes_per_second, seconds)
-
-    def _with(self, links: Bools, bytes_per_second: float | None, seconds: float | None) -> "Topology":
         return replace(
             self,
-            bytes_per_second=_where(links, bytes_per_second, self.bytes_per_second),
-            seconds=_where(links, seconds, self.seconds),
+            bytes_per_second=_where(chosen, bytes_per_second, self.bytes_per_second),
+            seconds=_where(chosen, seconds, self.seconds),
             unchanged=self.unchanged or self,
         )
 
-    def _from_to(self, source: str, target: str, *, both: bool = False) -> Bools:
+    def _from_to(self, source: str, target: str, *, both: bool) -> Bools:
         """Returns which links lead from source to target, or also back."""
         one, other = self._meant(source), self._meant(target)
         chosen = one[self.link_source] & other[self.link_target]
