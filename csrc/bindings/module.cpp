@@ -394,7 +394,7 @@ NB_MODULE(_core, m) {
         .def_prop_ro("sequence", &Work::sequence)
         // As of the mark of its end, which is made an object of its own where a stream asks for it.
         .def("is_passed", [](const Work &self) { return self.end().is_passed(); })
-        .def("exception", [](const Work &self) { return exception_of(self.end().failure()); })
+        .def("exception", [](const Work &self) { return exception_of(self.end().tell_failure()); })
         .def("on_host", &Work::shared_end);
 
     nb::class_<Communicator> communicator(m, "Communicator");

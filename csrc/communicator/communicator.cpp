@@ -54,7 +54,10 @@ void Communicator::finish(const std::function<void()> &interrupted) {
     const bool had_raised = messages_.has_raised();
     messages_.close(interrupted);
     if (!drain(interrupted)) return;
-    told_ = had_raised || failure_;
+    const auto is_told = [](const auto &end) { return end->is_told(); };
+    const bool has_heard = has_raised_ || std::ranges::any_of(failed_, is_told);
+    // What this rank has done itself, as it gave up, the program knows.
+    told_ = had_raised || (failure_ && (has_heard || failure_->rank == rank()));
     was_recorded_ = members_.recorded_failure().has_value();
     // Who waits for more of this rank shall hear of it: else each would wait for the other.
     own().state.store(ControlPage::closing, std::memory_order_seq_cst);

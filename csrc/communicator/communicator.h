@@ -207,9 +207,12 @@ class Communicator {
     std::chrono::nanoseconds last_timeout_{}; // of the last call
     std::uint64_t first_ticks_;               // and the time then: what a tick is in nanoseconds
     Clock::time_point first_time_;
-    std::atomic<std::uint64_t> busy_ticks_{0}; // atomic for readers
-    std::uint64_t begun_ticks_ = 0;            // of the call at hand
-    bool told_ = false, was_recorded_ = false; // when it was finished: had it failed here; was a failure written down
+    std::atomic<std::uint64_t> busy_ticks_{0};  // atomic for readers
+    std::uint64_t begun_ticks_ = 0;             // of the call at hand
+    bool has_raised_ = false;                   // in a call that the program waits for
+    std::vector<std::shared_ptr<Mark>> failed_; // ends of works
+    bool told_ = false,
+         was_recorded_ = false; // when it was finished: had the program heard; was a failure written down
     std::uint32_t seen_alarm_ = 0;
     std::uint64_t seen_moves_ = 0;
     Patience patience_;       // since the last move

@@ -20,6 +20,7 @@ void Communicator::run(const Call &call, const Hook &interrupted, const Hook &be
         lingers_ = !spin_ && !paced_;
         run_to_end(call, {}, interrupted, before_wait);
     } catch (...) {
+        has_raised_ = true;
         end_turn();
         throw;
     }
@@ -68,7 +69,7 @@ void Communicator::run_on_stream(const Call &call, const Hook &interrupted) {
         throw;
     }
     work->record_wait(begin);
-    if (work->end().failure()) std::rethrow_exception(work->end().failure());
+    if (work->end().failure()) std::rethrow_exception(work->end().tell_failure());
 }
 
 void Communicator::hand_on() {
@@ -161,7 +162,10 @@ bool Communicator::run_first_before(const Work &work, Clock::time_point until) {
             queue_->changed.notify_all();
             return false;
         }
-    } catch (...) { failure = std::current_exception(); }
+    } catch (...) {
+        failure = std::current_exception();
+        failed_.push_back(taken->end_);
+    }
     // Before the turn goes: who closes looks at nothing else, and finds it ended.
     taken->end_->pass(std::move(failure), Clock::now());
     hand_on();
@@ -209,7 +213,10 @@ void Communicator::serve() {
                 patience_ = patience_of(false); // whoever launched it computes meanwhile, and needs the core
                 run_to_end(work->call_, work->launching_, [] {}, [] {});
             }
-        } catch (...) { failure = std::current_exception(); }
+        } catch (...) {
+            failure = std::current_exception();
+            failed_.push_back(work->end_);
+        }
         hand_on();
         work->end_->pass(std::move(failure), Clock::now());
     }

@@ -32,6 +32,12 @@ class Mark {
     void check_awaitable() const;
     /// Once it is passed: null where all went well.
     const std::exception_ptr &failure() const { return failure_; }
+    /// The same for the program, which has then heard of it.
+    const std::exception_ptr &tell_failure() const {
+        is_told_.store(true, std::memory_order_relaxed);
+        return failure_;
+    }
+    bool is_told() const { return is_told_.load(std::memory_order_relaxed); }
     /// Once it is passed, of one that was to take the time.
     Clock::time_point time() const { return time_; }
 
@@ -54,6 +60,7 @@ class Mark {
 
     std::atomic<std::uint32_t> state_{pending}; // released where it is passed: so the two below are seen
     std::exception_ptr failure_;
+    mutable std::atomic<bool> is_told_{false};
     Clock::time_point time_;
     const void *owner_ = nullptr;
     unsigned generation_ = fork_generation();

@@ -213,7 +213,7 @@ void Stream::State::execute(const Item &item) {
     while (!item.awaited->wait(attention)) {
         if (cancelled.load(std::memory_order_relaxed)) return;
     }
-    if (item.awaited->failure()) std::rethrow_exception(item.awaited->failure());
+    if (item.awaited->failure()) std::rethrow_exception(item.awaited->tell_failure()); // by the stream, in its turn
 }
 
 /// The thread.

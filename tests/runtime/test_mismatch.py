@@ -356,6 +356,30 @@ def test_the_line_of_a_call_that_has_returned_is_named_when_it_turns_out_wrong(a
         assert re.search(rf"\(broadcast at [^ ]*test_mismatch\.py:{lines[0]}\): 0 on rank 0; 1 on rank 1;", text), text
 
 
+def test_a_difference_of_works_that_nobody_waits_for_is_raised_as_they_close() -> None:
+    def main() -> str:
+        with pytest.raises(CollectiveMismatch) as caught, hocket.init() as comm:
+            call = comm.all_gather if comm.rank == 0 else comm.all_reduce
+            works = [call(np.ones(4), async_op=True) for _ in range(2)]
+        assert all(isinstance(work.exception(), CollectiveMismatch) for work in works)
+        return str(caught.value)
+
+    for text in run_ranks(main, 2, kind="thread"):
+        assert "all_gather on rank 0" in text and "all_reduce on rank 1" in text
+
+
+def test_a_difference_that_a_work_has_raised_is_not_raised_again() -> None:
+    def main() -> None:
+        comm = hocket.init()
+        call = comm.all_gather if comm.rank == 0 else comm.all_reduce
+        works = [call(np.ones(4), async_op=True) for _ in range(2)]
+        with pytest.raises(CollectiveMismatch):
+            works[comm.rank].wait()
+        comm.close()
+
+    run_ranks(main, 2, kind="thread")
+
+
 @pytest.mark.parametrize("async_op", [False, True])
 def test_of_a_repeated_call_which_runs_no_python_the_line_of_the_first_is_named(async_op: bool) -> None:
     lines = {}

@@ -102,7 +102,7 @@ void bind_streams(nb::module_ &m) {
         .def("is_passed", &Mark::is_passed)
         .def("wait", &wait_for, "seconds"_a)
         // Once it is passed: the exception that it failed with, or None; the time in seconds.
-        .def("exception", [](const Mark &self) { return exception_of(self.failure()); })
+        .def("exception", [](const Mark &self) { return exception_of(self.tell_failure()); })
         .def_prop_ro("seconds", [](const Mark &self) {
             return std::chrono::duration<double>(self.time().time_since_epoch()).count();
         });

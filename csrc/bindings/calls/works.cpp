@@ -68,7 +68,7 @@ PyObject *result_of(WorkFields &work) {
     const Mark *const end = await_end(work);
     if (end == nullptr || !end->is_passed()) return nullptr;
     let_go(work);
-    if (end->failure()) std::rethrow_exception(end->failure());
+    if (end->failure()) std::rethrow_exception(end->tell_failure());
     PyObject *const result = work.at(WorkFields::result);
     return Py_NewRef(result == nullptr ? Py_None : result);
 }
