@@ -20,18 +20,6 @@ std::size_t page_bytes() {
     return found;
 }
 
-std::size_t bytes_of_own_cache() {
-#ifdef _SC_LEVEL2_CACHE_SIZE
-    if (const long found = sysconf(_SC_LEVEL2_CACHE_SIZE); found > 0) return static_cast<std::size_t>(found);
-#endif
-    return std::size_t{1} << 20;
-}
-
-bool fits_own_cache(std::size_t num_bytes) {
-    static const std::size_t own_cache_bytes = bytes_of_own_cache();
-    return num_bytes <= own_cache_bytes;
-}
-
 std::uint64_t process_namespace() {
     struct stat found{};
     return stat("/proc/self/ns/pid", &found) == 0 ? static_cast<std::uint64_t>(found.st_ino) : 0;

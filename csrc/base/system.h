@@ -71,11 +71,6 @@ unsigned fork_generation();
 /// What the system maps at a time: 4 KiB on x86, up to 64 KiB elsewhere.
 std::size_t page_bytes();
 
-/// What the second level of a core's caches holds, which cores seldom share; a common size where that is not known.
-std::size_t bytes_of_own_cache();
-
-bool fits_own_cache(std::size_t num_bytes);
-
 /// The number of the namespace that this process's id belongs to, unique on this machine; 0 where the system does not
 /// tell.
 std::uint64_t process_namespace();

@@ -3,6 +3,7 @@
 #include "bindings/python/blocking.h"
 #include "kernels/rates.h"
 #include "machine/cores.h"
+#include "machine/profile.h"
 
 #include <algorithm>
 #include <nanobind/stl/string_view.h>
@@ -42,6 +43,34 @@ void bind_machine(nb::module_ &module) {
     nb::list names;
     for (const char *name : pass_names) names.append(name);
     module.attr("PASSES") = nb::tuple(names);
+    const auto name_of = [](std::string_view name) { return nb::str(name.data(), name.size()); };
+    nb::list profiles;
+    for (const std::string_view name : profile_names()) profiles.append(name_of(name));
+    module.attr("PROFILES") = nb::tuple(profiles);
+    module.attr("OWN_PROFILE") = name_of(own_profile());
+    nb::class_<Profile> profile(module, "Profile");
+    profile.attr("NEVER") = nb::int_(Profile::never);
+    profile
+        .def(
+            "__init__",
+            [](Profile *self, std::size_t own_cache, std::size_t all_caches, std::size_t fetch_huge,
+               std::size_t fetch_small, std::size_t halve, bool shares_cores) {
+                new (self) Profile{own_cache, all_caches, fetch_huge, fetch_small, halve, shares_cores};
+            },
+            "own_cache"_a, "all_caches"_a, "fetch_huge"_a, "fetch_small"_a, "halve"_a, "shares_cores"_a)
+        .def_ro("own_cache", &Profile::own_cache)
+        .def_ro("all_caches", &Profile::all_caches)
+        .def_ro("fetch_huge", &Profile::fetch_huge)
+        .def_ro("fetch_small", &Profile::fetch_small)
+        .def_ro("halve", &Profile::halve);
+    module.def(
+        "profile_of",
+        [](std::string_view name, bool shares_cores) {
+            const auto found = profile_of(name, shares_cores);
+            if (!found) throw nb::value_error("profile_of: expected one of PROFILES");
+            return *found;
+        },
+        "name"_a, "shares_cores"_a);
     module.def(
         "bytes_per_second",
         [](std::string_view name, std::size_t footprint, const std::vector<int> &cores, double seconds) {

@@ -11,6 +11,7 @@
 #include "bindings/python/blocking.h"
 #include "bindings/python/site.h"
 #include "bindings/reductions.h"
+#include "bindings/routes.h"
 #include "bindings/traces.h"
 #include "communicator/communicator.h"
 #include "transport/byte_stream.h"
@@ -266,6 +267,7 @@ NB_MODULE(_core, m) {
     bind_reductions(m);
     bind_traces(m);
     bind_machine(m);
+    bind_routes(m);
     m.attr("LAYOUT") = Endpoint::layout();
 
     nb::class_<Plan>(m, "Plan").def(
@@ -383,11 +385,11 @@ NB_MODULE(_core, m) {
         .def(
             "join",
             [](Context &self, int rank, const std::vector<int> &descriptors, const std::vector<std::size_t> &offsets,
-               bool shares_cores, const std::vector<int> &neighbours, const std::vector<int> &beside,
+               const Profile &profile, const std::vector<int> &neighbours, const std::vector<int> &beside,
                const std::vector<int> &far) {
-                self.join(rank, descriptors, offsets, shares_cores, neighbours, beside, far);
+                self.join(rank, descriptors, offsets, profile, neighbours, beside, far);
             },
-            "rank"_a, "descriptors"_a, "presence_offsets"_a, "shares_cores"_a, "neighbours"_a, "beside"_a, "far"_a);
+            "rank"_a, "descriptors"_a, "presence_offsets"_a, "profile"_a, "neighbours"_a, "beside"_a, "far"_a);
 
     bind_streams(m);
     nb::class_<Work>(m, "Work")

@@ -266,7 +266,7 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
             auto &[plan, executor] = executors_[call.plan.get()];
             if (!executor) {
                 plan = call.plan;
-                executor = std::make_unique<Executor>(*plan, carrier());
+                executor = std::make_unique<Executor>(*plan, carrier(), context_->profile());
             }
             plan_ = plan.get();
             executor_ = executor.get();

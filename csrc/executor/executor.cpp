@@ -43,8 +43,8 @@ void Executor::Cursor::settle(const Executor &executor) {
 
 // Binding -------------------------------------------------------------------------------------------------------------
 
-Executor::Executor(const Plan &plan, Transport &transport, std::size_t least_bytes_past_caches)
-    : plan_(plan), transport_(transport), least_bytes_past_caches_(least_bytes_past_caches) {
+Executor::Executor(const Plan &plan, Transport &transport, const Profile &profile)
+    : plan_(plan), transport_(transport), profile_(profile) {
     const auto cursor_of = [](std::vector<Cursor> &cursors, int peer) {
         const auto found = std::ranges::find(cursors, peer, &Cursor::peer);
         if (found != cursors.end()) return static_cast<std::size_t>(found - cursors.begin());
@@ -69,10 +69,6 @@ Executor::Executor(const Plan &plan, Transport &transport, std::size_t least_byt
         if (task.cursors.empty()) locals_.push_back(index);
         task.sources.resize(instruction.sources.size());
     }
-    const auto meets = [](const std::vector<Cursor> &cursors, int peer) {
-        return std::ranges::find(cursors, peer, &Cursor::peer) != cursors.end();
-    };
-    for (Cursor &cursor : sends_) cursor.is_shared = locals_.empty() && !meets(receives_, cursor.peer);
     for (auto *cursors : {&sends_, &receives_}) {
         for (Cursor &cursor : *cursors) {
             std::ranges::stable_sort(cursor.entries, {},
@@ -201,15 +197,12 @@ void Executor::check_sizes(const Task &task) const {
 /// What a fold computes.
 Fold Executor::fold_of(const Task &task) const {
     const Instruction &instruction = *task.instruction;
-    const auto outgrows_all = [&] {
-        return outgrows_caches(task, transport_.shares_no_cache() ? least_separate_caches : 1);
-    };
     return {.dtype = launch_.dtype,
             .op = launch_.op,
             .divisor = instruction.completes && launch_.op == Op::avg ? plan_.shape().num_ranks : 1,
             .factor = launch_.factor,
             .custom = launch_.custom,
-            .past_caches = !is_short_ && instruction.is_alone && outgrows_all()};
+            .past_caches = task.stores == Stores::past_caches};
 }
 
 /// Folds what operands_ point to into `num_bytes` of a destination, unless that is a token.
@@ -220,13 +213,8 @@ void Executor::store(const Task &task, const Fold &what, std::byte *destination,
         fold(what, destination, operands_, instruction.raw, num_bytes >> std::countr_zero(size_of(launch_.dtype)));
     } else if (operands_[0] == destination) { // the sender has put it there
         return;
-    } else if (what.past_caches) {
-        copy_past_caches(destination, Bytes(operands_[0], num_bytes));
-    } else if (instruction.sources[0].space == Space::remote && transport_.shares_no_cache() &&
-               fits_own_cache(footprint_)) {
-        copy_from_other_cache(destination, Bytes(operands_[0], num_bytes));
     } else {
-        copy_bytes(destination, Bytes(operands_[0], num_bytes));
+        copy_bytes(task.stores, destination, Bytes(operands_[0], num_bytes));
     }
 }
 

@@ -4,6 +4,7 @@
 #include "base/waiting.h"
 #include "kernels/reduce.h"
 #include "plan/plan.h"
+#include "route/route.h"
 #include "trace/trace.h"
 #include "transport/transport.h"
 
@@ -42,11 +43,8 @@ struct ForeignSize {
 /// are uneven each rank knows the lengths of its own only: piece 0 then says how many elements follow.
 class Executor {
   public:
-    /// Both must outlive the executor. Copies and folds of chunks of `least_bytes_past_caches`, to where the plan
-    /// reads and writes nothing else, leave the caches alone: so much would not stay in them until the caller reads it;
-    /// where lines come slowly, and so cores have caches of their own, of twice as much, as in a peer's memory. Of
-    /// copies that go one way each end moves one half where that was found to pay, of so long and of shorter ones.
-    Executor(const Plan &plan, Transport &transport, std::size_t least_bytes_past_caches = std::size_t{16} << 20);
+    /// Plan and transport must outlive the executor.
+    Executor(const Plan &plan, Transport &transport, const Profile &profile = {});
 
     /// From now on writes down, in this lane, each move of a call of this number; nothing without a recorder.
     void record(Recorder *recorder, std::uint32_t lane = 0, std::uint64_t sequence = 0) {
@@ -67,6 +65,10 @@ class Executor {
     /// Whether the last advance() returned though it might have gone on.
     bool was_interrupted() const { return budget_ <= 0; }
 
+    /// Of an instruction of the plan, since start(): the bytes of its chunk, and by which way it sends them.
+    std::size_t num_bytes_of(std::size_t instruction) const { return tasks_[instruction].num_bytes; }
+    const Route &route(std::size_t instruction) const { return tasks_[instruction].route; }
+
     /// Grows whenever something was moved.
     std::uint64_t num_moves() const { return num_moves_; }
 
@@ -77,7 +79,7 @@ class Executor {
     /// Whether this rank gives something to each of these, and takes something from each: then they wait for the others
     /// as it does. It will not be for long where chunks are short.
     bool exchanges_with(std::span<const int> peers) const;
-    bool has_short_chunks() const { return longest_bytes_ <= most_short_bytes; }
+    bool has_short_chunks() const { return longest_bytes_ <= most_short_chunk; }
 
   private:
     /// A position in the messages of one channel: the unfinished instruction whose turn it is.
@@ -91,9 +93,6 @@ class Executor {
         std::vector<Entry> entries;         // by (step, order)
         std::vector<std::size_t> grantable; // of what is received: tasks that the peer may do by writing
         std::uint64_t num_posted = 0;       // of what is sent: messages before this run
-        /// Data go one way only, and this rank has nothing to copy besides: so it would idle while the peer works, and
-        /// each of them may as well move one half.
-        bool is_shared = false;
 
         void bind(const Executor &executor); // to other sizes
         void rewind() { now_ = begin_; }
@@ -131,6 +130,9 @@ class Executor {
         std::size_t settled = 0;                // pieces whose dependants may run
         std::size_t within = 0;                 // bytes of the current piece that are done
         std::size_t num_bytes_ahead = 0;        // lent or fetched already, behind them
+        Route route;                            // of what it sends
+        Stores stores = Stores::near;           // how it stores
+        bool may_be_written = false;            // by its peer, where it stores
         Way way = Way::stage;                   // of what was sent last
         bool is_awaited = false;                // by other tasks
         bool holds_up_rest = false;             // in one order, all behind it wait for it, or for one that does
@@ -150,9 +152,6 @@ class Executor {
     std::size_t piece_size(const Task &task) const;
     std::size_t num_left(const Task &task) const { return task.num_bytes - piece_start(task) - task.within; }
     bool ready(Task &task);
-    bool outgrows_caches(const Task &task, std::size_t num_caches = 1) const;
-    bool is_large() const;
-    bool is_to_be_fetched(const Task &task) const;
     bool is_one_message(const Task &task) const;
     bool is_settled(Task &task, std::size_t piece);
     bool at_turn(const Task &task, std::size_t index) const;
@@ -186,45 +185,26 @@ class Executor {
     void bind_sizes();
     bool goes_in_order() const;
     void bind_places();
+    Transfer transfer_of(const Task &task) const;
+    void bind_routes(std::size_t num_output_bytes);
     void rewind();
     void grant();
     std::optional<Place> find_place(const Task &task, std::size_t index) const;
     bool find_places(Task &task, const Task *folding = nullptr);
-    bool is_halved_early(const Task &task) const;
-    bool is_to_share(const Task &task) const;
     Published send_some(Task &task, Bytes rest);
-    bool is_too_far(const Task &task) const;
     bool is_too_early(const Task &task, std::size_t num_bytes) const;
-    Published publish(const Task &task, Bytes rest);
+    Published publish(const Task &task, Bytes rest, Way way);
     Published send_to_places(Task &task, Bytes rest);
 
     const Plan &plan_;
     Transport &transport_;
-    std::size_t least_bytes_past_caches_;
+    Profile profile_;
     Launch launch_;
     std::vector<Task> tasks_;
     std::vector<Cursor> sends_;
     std::vector<Cursor> receives_;
     std::vector<std::size_t> locals_;
     static constexpr int pieces_per_advance = 16;
-    /// Below this, a window comes too late to be seen.
-    static constexpr std::size_t least_put_bytes = 4096;
-    /// Of a chunk that two ranks with cores of their own exchange, and fetch from each other.
-    static constexpr std::size_t least_fetched_bytes = std::size_t{2} << 20;
-    static constexpr std::size_t least_fetched_in_huge_pages = std::size_t{512} << 10;
-    /// Of one in registered memory that goes one way, of which each end moves one half.
-    static constexpr std::size_t least_shared_registered = std::size_t{768} << 10;
-    /// What all ranks have, in so many times what outgrows the caches, up to which ranks with a core each had better
-    /// fetch what they exchange.
-    static constexpr std::size_t most_fetched = 4;
-    static constexpr std::size_t most_short_bytes = std::size_t{8} << 10;
-    /// Caches are shared: all ranks together have outgrown them with so many times what one chunk has.
-    static constexpr std::size_t least_chunks = 2;
-    /// The place that a chunk is put to is in them, if its reader has just used it: so many times what else outgrows
-    /// them.
-    static constexpr std::size_t least_put_past_caches = 2;
-    /// Where they are not shared, there are at least so many.
-    static constexpr std::size_t least_separate_caches = 2;
 
     std::uint64_t num_moves_ = 0;
     int budget_ = 0;            // of this advance(), in pieces
@@ -242,6 +222,7 @@ class Executor {
     std::vector<std::size_t> input_starts_, output_starts_; // uneven: elements before each block
     std::vector<const std::byte *> operands_;               // of the fold at hand
     std::vector<std::byte *> places_;                       // of the put at hand
+    std::vector<int> peers_;                                // of the task at hand
     std::vector<Window> windows_;                           // to be granted
     bool has_granted_ = false;
     Recorder *recorder_ = nullptr; // of moves,

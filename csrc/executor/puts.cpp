@@ -19,8 +19,7 @@ void Executor::grant() {
         windows_.clear();
         for (std::size_t index : cursor.grantable) {
             const Task &task = tasks_[index];
-            if (task.num_bytes < least_put_bytes) continue;
-            if (!transport_.could_lend(Bytes(task.destination, task.num_bytes))) continue;
+            if (!task.may_be_written) continue;
             const Instruction &instruction = *task.instruction;
             Window &window = windows_.emplace_back();
             window.step = instruction.step;
@@ -63,8 +62,7 @@ std::optional<Executor::Place> Executor::find_place(const Task &task, std::size_
 /// Whether all peers let this rank write what is left of the piece at hand, and then where, in places_. `folding`: may
 /// be folding this piece just now, element by element before it is written.
 bool Executor::find_places(Task &task, const Task *folding) {
-    if (task.num_bytes < least_put_bytes || at_header(task) || is_too_far(task)) return false;
-    if (!task.instruction->is_fresh && !is_to_share(task)) return false;
+    if (at_header(task) || (task.route.way != Way::put && task.route.way != Way::halve)) return false;
     for (std::size_t i = task.places.size(); i < task.peers.size(); ++i) {
         const auto place = find_place(task, i);
         if (!place) return false;
@@ -78,19 +76,6 @@ bool Executor::find_places(Task &task, const Task *folding) {
     return true;
 }
 
-/// Whether two ranks that each have a core, and nothing to do but this chunk of registered memory, had better copy
-/// every second piece each.
-bool Executor::is_halved_early(const Task &task) const {
-    if (task.num_bytes < least_shared_registered || sends_.size() > 1 || !receives_.empty()) return false;
-    if (!sends_[0].is_shared || transport_.shares_cores() || transport_.shares_no_cache()) return false;
-    return transport_.could_lend(Bytes(task.sources[0], task.num_bytes)) && !transport_.is_held_by_cores(footprint_);
-}
-
-/// Whether each of the two ends had better copy every second piece.
-bool Executor::is_to_share(const Task &task) const {
-    return task.num_bytes >= least_bytes_past_caches_ || is_halved_early(task);
-}
-
 /// Folds what operands_ point to, and in the same pass puts the result where the peers that it is sent to next let this
 /// rank write. False: not now, and nothing was done.
 bool Executor::store_and_send(Task &task, const Fold &what, std::size_t num_bytes) {
@@ -102,7 +87,7 @@ bool Executor::store_and_send(Task &task, const Fold &what, std::size_t num_byte
     std::byte *destination = next_destination(task);
     const std::size_t element = size_of(what.dtype);
     // A store fetches what it is to replace, which was just read if all is in place; string moves do not.
-    const bool in_one_pass = launch_.input == launch_.output || !outgrows_caches(task);
+    const bool in_one_pass = launch_.input == launch_.output || !next.route.past_caches;
     Fold both = what;
     const auto make = [&](std::size_t begin, std::size_t part_bytes, std::byte *also) {
         both.also = in_one_pass ? also : nullptr;

@@ -111,23 +111,56 @@ void Executor::bind_sizes() {
     }
 }
 
-/// Whether each task has one piece, of which is known beforehand that it is neither lent nor put, and comes whole: then
-/// tasks may go one after the other.
+/// Whether each task has one piece, which is sure to be copied by the transport as a whole: then tasks may go one after
+/// the other.
 bool Executor::goes_in_order() const {
-    const PlanShape &shape = plan_.shape();
-    if (!transport_.keeps_pieces_whole() || shape.uneven || is_large()) return false;
-    if (order_.size() != tasks_.size() || num_tasks_ != tasks_.size() || longest_bytes_ > piece_bytes) return false;
-    if (longest_bytes_ < least_put_bytes) return true;
-    const auto could_lend = [this](const std::byte *memory, const std::vector<std::int32_t> &blocks) {
-        return transport_.could_lend(Bytes(memory, blocks.size() * launch_.block * size_of(launch_.dtype)));
+    if (!transport_.keeps_pieces_whole() || plan_.shape().uneven || longest_bytes_ > piece_bytes) return false;
+    if (order_.size() != tasks_.size() || num_tasks_ != tasks_.size()) return false;
+    const auto is_copied = [](const Task &task) {
+        return !task.may_be_written && (task.route.way == Way::line || task.route.way == Way::stage);
     };
-    if (!could_lend(launch_.input, shape.input_blocks) && !could_lend(launch_.output, shape.output_blocks)) return true;
-    // What is folded and sent on, here or at a peer, may be put into the memory of its reader.
-    const auto may_be_put = [&shape](const Task &task) {
+    return std::ranges::all_of(tasks_, is_copied);
+}
+
+Transfer Executor::transfer_of(const Task &task) const {
+    const Instruction &instruction = *task.instruction;
+    return {.num_bytes = task.num_bytes,
+            .here = footprint_,
+            .of_all_ranks = total_bytes_,
+            .num_readers = static_cast<int>(task.peers.size()),
+            .is_fresh = instruction.is_fresh,
+            .comes_back = instruction.comes_back,
+            .only_copied = plan_.shape().only_copies,
+            .one_way = plan_.is_one_way(),
+            .overwritten = instruction.staged};
+}
+
+void Executor::bind_routes(std::size_t num_output_bytes) {
+    const bool is_short = longest_bytes_ <= most_copied; // as most are: nobody need be asked where they lie
+    const Reach anybody = transport_.reach({});
+    const Bytes output(launch_.output, num_output_bytes);
+    for (Task &task : tasks_) {
+        task.route = route_of_short(task.num_bytes, anybody);
+        task.stores = Stores::near;
+        task.may_be_written = false;
+        if (is_short || task.num_bytes == 0) continue;
         const Instruction &instruction = *task.instruction;
-        return instruction.is_fresh || instruction.comes_back || (instruction.is_grantable && !shape.only_copies);
-    };
-    return fits_own_cache(footprint_) && std::ranges::none_of(tasks_, may_be_put);
+        Transfer transfer = transfer_of(task);
+        if (instruction.sends()) {
+            // As this rank lets its readers write its output, if it is in such memory.
+            transfer.may_be_given = is_reached(transport_.memory_of(output, task.peers, false));
+            task.route = route_of(transfer, Bytes(task.sources[0], task.num_bytes), task.peers, transport_, profile_);
+            continue;
+        }
+        peers_.clear();
+        for (const Remote &remote : task.remotes) peers_.push_back(receives_[remote.cursor].peer);
+        transfer.only_copied = instruction.is_copy && !peers_.empty();
+        task.stores = stores_of(transfer, instruction.is_alone, transport_.reach(peers_), profile_);
+        // A plan that only copies has nothing that is hot where it is sent from: only halves are written.
+        const bool is_written = !plan_.shape().only_copies || task.num_bytes >= profile_.halve;
+        task.may_be_written = instruction.is_grantable && task.num_bytes > most_copied && is_written &&
+                              is_reached(transport_.memory_of(Bytes(task.destination, task.num_bytes), peers_, false));
+    }
 }
 
 void Executor::bind_places() {
@@ -140,12 +173,13 @@ void Executor::bind_places() {
                       of_output = bytes_of(shape.output_blocks.size(), launch_.output_counts);
     footprint_ = launch_.input == launch_.output ? std::max(of_input, of_output) : of_input + of_output;
     total_bytes_ = static_cast<std::size_t>(shape.num_ranks) * std::max(of_input, of_output);
-    is_short_ = goes_in_order();
     for (Task &task : tasks_) {
         const Instruction &instruction = *task.instruction;
         for (std::size_t i = 0; i < task.sources.size(); ++i) task.sources[i] = place(instruction.sources[i]);
         task.destination = place(instruction.destinations[0]);
     }
+    bind_routes(of_output);
+    is_short_ = goes_in_order();
 }
 
 } // namespace hocket

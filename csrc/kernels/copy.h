@@ -3,6 +3,8 @@
 
 #include "base/types.h"
 
+#include <cstdint>
+
 namespace hocket {
 
 /// As memcpy, to memory that does not overlap; but as quickly wherever the two lie.
@@ -18,8 +20,9 @@ void copy_to_other_cache(std::byte *destination, Bytes source);
 /// Copies bytes that such a core has written to memory that this one's own cache holds.
 void copy_from_other_cache(std::byte *destination, Bytes source);
 
-/// Whether this processor's string moves are the quickest way to copy much. The kernel copies by them, too.
-bool has_quick_string_moves();
+/// How a reader stores what it copies.
+enum class Stores : std::uint8_t { near, from_other_cache, past_caches };
+void copy_bytes(Stores how, std::byte *destination, Bytes source);
 
 #if defined(__x86_64__)
 /// The way of copy_bytes and copy_to_other_cache with long copies where the processor is quick at it.

@@ -10,8 +10,8 @@
 #include <utility>
 
 namespace hocket {
-Matcher::Matcher(Transport &transport, int rank, int num_ranks)
-    : transport_(transport), rank_(rank), outgoing_(static_cast<std::size_t>(num_ranks)),
+Matcher::Matcher(Transport &transport, const Profile &profile, int rank, int num_ranks)
+    : transport_(transport), profile_(profile), rank_(rank), outgoing_(static_cast<std::size_t>(num_ranks)),
       incoming_(static_cast<std::size_t>(num_ranks)) {}
 
 void Matcher::post(std::shared_ptr<Exchange> exchange) {
@@ -109,6 +109,7 @@ void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const 
     receive->source = source;
     receive->found_tag = header.tag;
     receive->number = header.number;
+    receive->stores = stores_from(source, header.num_bytes);
     count_awaited(source, *receive);
     ++num_moves_;
     if (header.kind == Kind::eager) { return count_matched(source, header.num_bytes); }
@@ -120,7 +121,7 @@ void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const 
     }
     std::uint64_t offer = 0;
     const std::span<std::byte> memory(receive->data, receive->num_bytes);
-    if (pays_to_offer(memory)) offer = transport_.offer(source, memory, false);
+    if (lets_write(source, memory)) offer = transport_.offer(source, memory, false);
     receive->offered = offer != 0;
     const bool is_empty = header.num_bytes == 0;
     to(source).clearances.push_back({header.number, offer, is_empty ? receive : nullptr});
@@ -198,6 +199,7 @@ bool Matcher::receive_at_once(Exchange &receive) {
     receive.ordinal = ++in.num_messages;
     receive.source = peer;
     receive.found_tag = header.tag;
+    receive.stores = stores_from(peer, receive.num_bytes);
     receive.moved = in.payload_left = receive.num_bytes;
     in.target = receive.data;
     std::size_t num_before = sizeof header;
@@ -205,7 +207,7 @@ bool Matcher::receive_at_once(Exchange &receive) {
     if (shown.empty()) shown = view.behind;
     for (;;) {
         const Bytes payload = shown.first(std::min(shown.size(), in.payload_left));
-        write(receive, in.target, payload);
+        copy_bytes(receive.stores, in.target, payload);
         in.target += payload.size();
         in.payload_left -= payload.size();
         transport_.release(peer, std::exchange(num_before, 0) + payload.size());
@@ -263,25 +265,8 @@ bool Matcher::write_payload(int peer, const View &view, Bytes bytes) {
     const Incoming &in = from(peer);
     if (view.attached) return transport_.copy(peer, in.target, bytes.size());
     if (bytes.data() == in.target) return true; // the sender has put it there
-    if (in.receive) write(*in.receive, in.target, bytes);
-    else copy_bytes(in.target, bytes);
+    copy_bytes(in.receive ? in.receive->stores : Stores::near, in.target, bytes);
     return true;
-}
-
-/// Into the memory of a receive, which shares this core's own cache with as much of slots.
-void Matcher::write(const Exchange &receive, std::byte *place, Bytes bytes) {
-    const bool is_long = receive.num_bytes >= least_uncached_bytes; // else nobody need be asked
-    if (is_long && outgrows_caches(receive.num_bytes, transport_.could_lend({receive.data, receive.num_bytes})))
-        copy_past_caches(place, bytes);
-    else if (transport_.shares_no_cache() && fits_own_cache(2 * receive.num_bytes)) copy_from_other_cache(place, bytes);
-    else copy_bytes(place, bytes);
-}
-
-/// Whether a message outlasts the caches until it is read. One that each of two cores copies a half of, straight from
-/// memory to memory, leaves more room in them than one that goes through slots.
-bool Matcher::outgrows_caches(std::size_t num_bytes, bool is_registered) const {
-    const bool is_halved = is_registered && !transport_.shares_cores();
-    return num_bytes >= (is_halved ? least_uncached_halved : least_uncached_bytes);
 }
 
 void Matcher::take_frame(int peer, const Header &header) {
@@ -302,7 +287,7 @@ void Matcher::take_frame(int peer, const Header &header) {
         if (header.tag != 0) {
             send.target = transport_.offered(peer, header.tag, send.num_bytes);
             if (!send.target || send.target->attached) refuse(peer, "an offer outside of its memory");
-            if (send.num_bytes < least_uncached_bytes && transport_.shares_no_cache()) send.target.reset();
+            if (send.route.way != Way::halve) send.target.reset();
         }
         if (send.offered) transport_.take_back(peer, send.data);
         if (send.offered || send.num_bytes == 0) finish(send);

@@ -3,7 +3,9 @@
 #pragma once
 
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/types.h"
+#include "route/route.h"
 #include "transport/transport.h"
 
 #include <algorithm>
@@ -51,6 +53,8 @@ struct Exchange : Message {
 
   private:
     friend class Matcher;
+    Route route;                  // of a send,
+    Stores stores = Stores::near; // and how a receive stores
     std::size_t moved = 0;        // bytes
     std::uint32_t number = 0;     // of an announced one
     bool offered = false;         // its memory to the other end, which writes there, or reads it
@@ -71,44 +75,14 @@ struct Exchange : Message {
 class Matcher {
   public:
     static constexpr std::uint64_t max_user_tag = 0x7fffffff;
-    static constexpr std::size_t eager_bytes = std::size_t{256} << 10;
-    /// Of an eager message, which counts as several where it is longer. Up to here it is never lent.
-    static constexpr std::size_t unit_bytes = std::size_t{8} << 10;
     /// So many short messages may be unmatched, and so many of all with a longer one: else that would leave no credit
     /// to those short ones that programs send behind it, and expect to wait for nobody.
     static constexpr unsigned max_unmatched = 64, max_unmatched_longer = 32;
     static_assert(eager_bytes <= max_unmatched_longer * unit_bytes, "the longest has credit");
-    /// So long a message goes unasked, too, where ranks share cores and its receiver waits for one, behind none that is
-    /// unmatched: to announce it and be answered would take a turn of each of them.
-    static constexpr std::size_t most_awaited_bytes = std::size_t{512} << 10;
     /// Up to here a message and its header are one piece of the transport, whichever that is.
     static constexpr std::size_t joined_bytes = 24;
-    // From which lengths on private memory is attached, in huge pages and in others; in small ones that hangs on how
-    // quick copies are (Transport::pays_to_attach).
-
-    /// A message is fetched by its receiver where ranks share cores: of a shorter one two copies are quicker than the
-    /// system's one, or than to wait for the receiver with registered memory.
-    static constexpr std::size_t least_fetched_bytes = std::size_t{4} << 20;
-    static constexpr std::size_t least_fetched_in_huge_pages = piece_bytes + 1;
-    static constexpr std::size_t least_fetched_registered = std::size_t{64} << 10;
-    /// Above this both ends move halves, which write past the caches: with four ranks that is quicker.
-    static constexpr std::size_t most_fetched_registered = std::size_t{24} << 20;
-    /// Where each rank has a core, a message in private memory is fetched from here on; in huge pages sooner, by
-    /// whether the kernel's string moves are quick. Of a shorter one more is lost by looking pages up than by a copy.
-    static constexpr std::size_t least_attached_bytes = std::size_t{2} << 20;
-    static constexpr std::size_t least_attached_in_huge_pages = std::size_t{512} << 10;
-    static constexpr std::size_t least_attached_without_quick_moves = std::size_t{1} << 20;
-    /// And of one in registered memory both ends move pieces straight from memory to memory, if they share a cache:
-    /// else a put would take lines from the receiver's, which may be much slower than what that reads.
-    static constexpr std::size_t least_offered_registered = eager_bytes + 1; // longer than what goes unasked
-    /// From here on a message stays in no cache, and is written past them (a registered one that each of two cores
-    /// copies a half of, from the next); and both ends move what is not fetched, even where cores share
-    /// no cache.
-    static constexpr std::size_t least_uncached_bytes = std::size_t{8} << 20;
-    static constexpr std::size_t least_uncached_halved = std::size_t{16} << 20;
-
     /// The transport must outlive this. A peer's word is trusted in nothing: what it cannot mean is a Failure.
-    Matcher(Transport &transport, int rank, int num_ranks);
+    Matcher(Transport &transport, const Profile &profile, int rank, int num_ranks);
 
     /// Begins a send or a receive, whose memory has to stay until it is done. Throws a mismatch, as advance() does, of
     /// which one has to follow, as peers are told of nothing here.
@@ -244,15 +218,12 @@ class Matcher {
     bool is_unasked(int peer, Bytes bytes) const;
     std::size_t take_header(int peer, Bytes bytes);
     bool write_payload(int peer, const View &view, Bytes bytes);
-    void write(const Exchange &receive, std::byte *place, Bytes bytes);
-    bool outgrows_caches(std::size_t num_bytes, bool is_registered) const;
     void take_frame(int peer, const Header &header);
     void take_envelope(int peer, const Header &header);
     void match(const std::shared_ptr<Exchange> &receive, int source, const Header &header, std::uint64_t ordinal,
                std::uint64_t place);
     void end_payload(int peer);
     void fetch_from(int peer);
-    bool may_be_lent(Bytes message);
     void count_matched(int peer, std::size_t num_bytes);
     void count_awaited(int peer, Exchange &receive);
     void tell(int peer);
@@ -260,8 +231,10 @@ class Matcher {
     bool goes_unasked(const Exchange &send);
     bool has_to_send(int peer) const;
     void send_to(int peer);
-    bool pays_to_offer(Bytes memory);
-    bool is_to_be_fetched(Bytes message);
+    Transfer transfer_of(std::size_t num_bytes) const;
+    Route route_to(int peer, Bytes message);
+    Stores stores_from(int peer, std::size_t num_bytes) const;
+    bool lets_write(int peer, Bytes memory);
     bool offer(int peer, Exchange &send);
     bool begin_frame(int peer);
     void begin_message(int peer, std::shared_ptr<Exchange> exchange);
@@ -280,6 +253,7 @@ class Matcher {
     Incoming &from(int peer) { return incoming_[static_cast<std::size_t>(peer)]; }
 
     Transport &transport_;
+    Profile profile_;
     int rank_;
     std::vector<Outgoing> outgoing_;
     std::vector<Incoming> incoming_;

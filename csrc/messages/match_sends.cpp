@@ -22,9 +22,11 @@ constexpr std::uint32_t tag_of_lane = 1; // frames tell all that matters themsel
 bool Matcher::send_at_once(Exchange &send) {
     Outgoing &out = to(send.peer);
     const Bytes bytes(send.data, send.num_bytes);
+    send.route = route_to(send.peer, bytes);
     const bool is_free = !out.active && out.posted.empty() && out.clearances.empty() && out.cleared.empty();
     if (!is_free || bytes.empty() || bytes.size() > piece_bytes) return false;
-    if (!has_credit(send.peer, bytes.size()) || may_be_lent(bytes) || is_to_be_fetched(bytes)) return false;
+    const bool is_copied = send.route.otherwise == Way::stage || send.route.otherwise == Way::line;
+    if (!is_copied || !has_credit(send.peer, bytes.size())) return false;
     const Header header = header_of(send, Kind::eager);
     const Bytes head(reinterpret_cast<const std::byte *>(&header), sizeof header);
     if (transport_.publish_behind(head, send.peer, bytes, tag_of_lane, false).num_bytes == 0) return false;
@@ -34,10 +36,24 @@ bool Matcher::send_at_once(Exchange &send) {
     return true;
 }
 
-/// Whether the reader of a short message had better be shown it where it lies, or may.
-bool Matcher::may_be_lent(Bytes message) {
-    return message.size() > unit_bytes && transport_.could_lend(message) &&
-           !transport_.copies_faster(message.size(), 4 * message.size());
+/// What is the same for all ways. Both ends have a message, and slots or copies of it in between as much.
+Transfer Matcher::transfer_of(std::size_t num_bytes) const {
+    return {.num_bytes = num_bytes,
+            .here = 4 * num_bytes,
+            .of_all_ranks = 4 * num_bytes,
+            .only_copied = true,
+            .one_way = true,
+            .may_be_given = true};
+}
+
+Route Matcher::route_to(int peer, Bytes message) {
+    if (message.size() <= most_copied) return {}; // which is copied, wherever it lies
+    return route_of(transfer_of(message.size()), message, std::span(&peer, 1), transport_, profile_);
+}
+
+Stores Matcher::stores_from(int peer, std::size_t num_bytes) const {
+    if (num_bytes <= most_copied) return Stores::near;
+    return stores_of(transfer_of(num_bytes), true, transport_.reach(std::span(&peer, 1)), profile_);
 }
 
 /// Whether the peer may keep a message that nobody has asked for. What that has asked for lies in its cache: it
@@ -55,7 +71,7 @@ bool Matcher::has_credit(int peer, std::size_t num_bytes) {
 bool Matcher::goes_unasked(const Exchange &send) {
     if (send.offered || send.num_bytes > most_awaited_bytes) return false;
     if (send.num_bytes > eager_bytes) {
-        if (!transport_.shares_cores()) return false;
+        if (!profile_.shares_cores) return false;
         // Which of the two is ahead their difference tells, though both begin again at 0.
         const auto num_awaited = static_cast<std::uint16_t>(transport_.told(send.peer) >> bits_of_matched);
         if (static_cast<std::int16_t>(num_awaited - to(send.peer).num_long) < 0) return false;
@@ -82,33 +98,15 @@ void Matcher::send_to(int peer) {
     }
 }
 
-/// Whether the receiver had better let the sender write some of an announced message, into memory that needs no system
-/// call for that.
-bool Matcher::pays_to_offer(Bytes memory) {
-    if (!transport_.could_lend(memory)) return false;
-    if (transport_.shares_cores()) return memory.size() >= least_uncached_bytes;
-    return memory.size() >= least_offered_registered && !transport_.is_held_by_cores(2 * memory.size());
+/// Whether the receiver of an announced message lets its sender write it, of which that makes use if it halves it.
+bool Matcher::lets_write(int peer, Bytes memory) {
+    return memory.size() >= profile_.halve && is_reached(transport_.memory_of(memory, std::span(&peer, 1), false));
 }
 
-/// Whether the receiver had better copy a message alone, from where it lies. Of private memory that is one copy by the
-/// system instead of two. Where cores are shared with other ranks, it leaves them one to make, of any memory.
-bool Matcher::is_to_be_fetched(Bytes message) {
-    if (message.size() < least_fetched_registered) return false; // the least of all that follow
-    const bool is_registered = transport_.could_lend(message);
-    if (!transport_.shares_cores()) {
-        const std::size_t in_huge_pages =
-            has_quick_string_moves() ? least_attached_in_huge_pages : least_attached_without_quick_moves;
-        return !is_registered && transport_.pays_to_attach(message, in_huge_pages, least_attached_bytes);
-    }
-    if (transport_.copies_faster(message.size(), SIZE_MAX)) return false;
-    if (is_registered && message.size() > most_fetched_registered) return false;
-    const std::size_t least = is_registered ? least_fetched_registered : least_fetched_bytes;
-    return transport_.pays_to_attach(message, least_fetched_in_huge_pages, least);
-}
-
-/// Tells the receiver of the place of such a message before it announces it: so each end waits for the other once only.
+/// Of a message that the receiver copies alone: tells it of the place before it announces it. So each end waits for the
+/// other once only.
 bool Matcher::offer(int peer, Exchange &send) {
-    if (send.offered || !is_to_be_fetched(Bytes(send.data, send.num_bytes))) return false;
+    if (send.offered || !send.route.whole) return false;
     const std::uint64_t word = transport_.offer(peer, {send.data, send.num_bytes}, true);
     send.offered = word != 0;
     if (send.offered) put_frame(peer, {.kind = Kind::offer, .tag = word}, {}, {});
@@ -205,16 +203,12 @@ bool Matcher::is_too_early(int peer) {
 bool Matcher::push_payload(int peer) {
     Outgoing &out = to(peer);
     const std::span<const int> peers(&peer, 1);
+    const Route &route = out.exchange->route;
     if (out.place != nullptr && out.puts) {
-        const bool past_caches = outgrows_caches(out.exchange->num_bytes, true);
-        if (!transport_.put(peers, {&out.place, 1}, out.payload, tag_of_lane, past_caches)) return false;
+        if (!transport_.put(peers, {&out.place, 1}, out.payload, tag_of_lane, route.past_caches)) return false;
         out.payload = {};
     } else {
-        const std::size_t of_all = out.exchange->num_bytes;
-        const bool is_long = of_all >= least_uncached_bytes;
-        const bool may_lend =
-            is_long || (of_all > unit_bytes && !transport_.copies_faster(out.payload.size(), 4 * of_all) &&
-                        !transport_.is_held_by_cores(2 * of_all));
+        const bool may_lend = route.otherwise == Way::lend;
         if (!may_lend && is_too_early(peer)) return false;
         const Published published = out.head.empty()
                                         ? transport_.publish(peers, out.payload, tag_of_lane, may_lend)

@@ -32,7 +32,7 @@ PointToPoint::PointToPoint(Context &context, const std::vector<int> &ranks, std:
     : members_(members), lane_(lane), spin_(spin), transport_(context, ranks, members.rank(), offsets, Lane::messages),
       paced_(PacedTransport::over(transport_, context)),
       carrier_(paced_ ? static_cast<Transport &>(*paced_) : transport_),
-      matcher_(carrier_, members.rank(), members.size()) {
+      matcher_(carrier_, context.profile(), members.rank(), members.size()) {
     pending_.reserve(1); // for one that the machine knows of already
 }
 
@@ -55,7 +55,7 @@ void PointToPoint::give(const std::shared_ptr<Operation> &operation) {
 bool PointToPoint::lose(const std::shared_ptr<Operation> &operation) {
     const int peer = operation->peer;
     if (!operation->sends || operation->scope == Scope::internal) return false;
-    if (operation->num_bytes > Matcher::eager_bytes || !members_.has_closed(peer)) return false;
+    if (operation->num_bytes > eager_bytes || !members_.has_closed(peer)) return false;
     if (members_.recorded_failure()) return false;
     Failure failure = left_by(peer, *operation);
     failure.label = label(*operation);
@@ -208,7 +208,7 @@ bool PointToPoint::receive_at_once(Operation &operation) {
 /// has, and need not become pending.
 bool PointToPoint::receive_behind_others(Lock &lock, std::span<const Operation> operations, Operation &operation,
                                          const Hook &before_wait) {
-    const auto is_long = [](const Operation &one) { return one.num_bytes > Matcher::eager_bytes; };
+    const auto is_long = [](const Operation &one) { return one.num_bytes > eager_bytes; };
     if (spin_ || std::ranges::any_of(operations, is_long)) return false; // its sender had better be told at once
     if (!is_idle() || !matcher_.may_receive_at_once(operation) || matcher_.has_come(operation)) return false;
     before_wait();

@@ -143,6 +143,9 @@ void Plan::find_uses() {
         std::ranges::for_each(next.sources, note);
         std::ranges::for_each(next.destinations, note);
     }
+    const auto sends_elsewhere = [this](const Operand &to) { return to.peer != destinations_[0].peer; };
+    is_one_way_ =
+        std::ranges::all_of(instructions_, &Instruction::sends) && std::ranges::none_of(destinations_, sends_elsewhere);
     for (Instruction &one : instructions_)
         one.is_alone = !one.sends() && users[name_of(one.destinations[0])].size() == 1;
 }

@@ -71,6 +71,8 @@ class Plan : public std::enable_shared_from_this<Plan> {
     const PlanShape &shape() const { return shape_; }
     const std::string &label() const { return label_; }
     std::span<const Instruction> instructions() const { return instructions_; }
+    /// Whether this rank does nothing but send over one channel.
+    bool is_one_way() const { return is_one_way_; }
 
     /// Elements before chunk `index` of a buffer whose blocks have `block` elements each.
     std::size_t offset_of(int index, std::size_t block) const;
@@ -88,6 +90,7 @@ class Plan : public std::enable_shared_from_this<Plan> {
     std::vector<Operand> destinations_;
     std::vector<std::int32_t> dependencies_;
     std::vector<Instruction> instructions_;
+    bool is_one_way_ = true;
 };
 
 } // namespace hocket

@@ -1,7 +1,14 @@
-// By which way bytes go from one rank to another.
+// By which way bytes go from one rank to others: the one place that decides it. It knows no clock and no order of
+// arrival, so equal calls take equal ways.
 #pragma once
 
+#include "base/limits.h"
+#include "kernels/copy.h"
+#include "machine/profile.h"
+
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace hocket {
@@ -12,5 +19,100 @@ namespace hocket {
 /// on the reader's request. stream: through a byte stream.
 enum class Way : std::uint8_t { line, stage, lend, put, halve, fetch, stream };
 inline constexpr std::array way_names{"line", "stage", "lend", "put", "halve", "fetch", "stream"};
+
+/// Where the source lies. The readers reach the first two by themselves; the others are private, in huge or in small
+/// pages.
+enum class MemoryKind : std::uint8_t { registered, same_process, huge_pages, small_pages };
+
+/// What a plan or a message says: the same for all pieces of a chunk.
+struct Transfer {
+    std::size_t num_bytes = 0;    // of the chunk or message
+    std::size_t here = 0;         // of the call, on this rank
+    std::size_t of_all_ranks = 0; // of the call
+    int num_readers = 1;
+    MemoryKind source = MemoryKind::small_pages;
+    bool is_fresh = false;     // this rank has just folded it
+    bool comes_back = false;   // the reader writes its result back to the source
+    bool only_copied = false;  // readers store it as it is
+    bool one_way = false;      // this rank gives it to one reader, and does nothing else
+    bool overwritten = false;  // in the same step
+    bool may_be_given = false; // readers may let this rank write it where they want it
+};
+
+/// By which means this rank reaches the readers: the same for all calls.
+struct Reach {
+    bool is_stream = false;
+    bool may_put = false;       // into memory that a reader lets it write
+    bool may_fetch = false;     // the reader can read its private memory
+    bool is_far = false;        // a reader's core shares no cache with this rank's
+    std::size_t line_bytes = 0; // that travel with the line which announces them
+};
+
+struct Route {
+    Way way = Way::stage;
+    Way otherwise = Way::stage; // where a reader does not let this rank write
+    bool whole = false;         // as one message, of which the reader takes as much at a time as it likes
+    bool past_caches = false;   // nobody finds it in a cache when it is read next
+};
+
+/// Cores that share no cache have at least two.
+constexpr std::size_t caches_of(const Reach &r, const Profile &p) { return r.is_far ? 2 * p.all_caches : p.all_caches; }
+
+/// Whether no cache holds a chunk until it is read next.
+constexpr bool outgrows_caches(const Transfer &t, const Reach &r, const Profile &p) {
+    return t.num_bytes >= caches_of(r, p) || t.of_all_ranks >= 2 * caches_of(r, p);
+}
+
+constexpr bool is_reached(MemoryKind memory) {
+    return memory == MemoryKind::registered || memory == MemoryKind::same_process;
+}
+
+/// Whether the reader would fetch private memory that lies in such pages as pay most.
+constexpr bool depends_on_pages(const Transfer &t, const Reach &r, const Profile &p) {
+    const bool may_fetch = r.may_fetch && t.only_copied && t.num_readers == 1 && !t.overwritten;
+    return may_fetch && t.num_bytes >= std::min(p.fetch_huge, p.fetch_small);
+}
+
+/// Of up to most_copied bytes, whatever else is so.
+constexpr Route route_of_short(std::size_t num_bytes, const Reach &r) {
+    const Way way = num_bytes <= r.line_bytes ? Way::line : Way::stage;
+    return {.way = way, .otherwise = way};
+}
+
+/// The route of a transfer: asked once for each memory and length that a plan is bound to, and once for each message.
+constexpr Route choose(const Transfer &t, const Reach &r, const Profile &p) {
+    const bool outgrows = outgrows_caches(t, r, p);
+    const auto go = [&](Way way, Way otherwise) {
+        const bool whole = way == Way::fetch || (way == Way::lend && p.shares_cores);
+        return Route{.way = way, .otherwise = otherwise, .whole = whole, .past_caches = outgrows};
+    };
+    if (r.is_stream) return go(Way::stream, Way::stream);
+    if (t.num_bytes <= most_copied) return route_of_short(t.num_bytes, r);
+    if (!is_reached(t.source)) {
+        const std::size_t least = t.source == MemoryKind::huge_pages ? p.fetch_huge : p.fetch_small;
+        const Way way = depends_on_pages(t, r, p) && t.num_bytes >= least ? Way::fetch : Way::stage;
+        return go(way, way);
+    }
+    // What this core's own cache holds readers would have from there line by line, and it would have to fetch the lines
+    // back to change them: so a copy in a slot, whose lines have left both, is quicker. But what its reader writes back
+    // goes to its cache in any case. And where ranks share cores, more than slots may hold unread takes each of them
+    // several turns.
+    const bool takes_turns = p.shares_cores && t.num_bytes >= most_bytes_ahead;
+    const bool is_held = !outgrows && !t.comes_back && !takes_turns && (t.here <= p.own_cache || r.is_far);
+    const Way shown = t.overwritten || is_held ? Way::stage : Way::lend;
+    if (!r.may_put || !t.may_be_given) return go(shown, shown);
+    if (t.is_fresh) return go(Way::put, shown); // it is hot here
+    // While one end works the other would idle, unless they exchange. What caches hold and a far core wants that had
+    // better read itself, as a put would take its lines away.
+    const bool halves = (t.one_way && !r.is_far) || t.num_bytes >= caches_of(r, p);
+    if (halves && t.only_copied && t.num_bytes >= p.halve) return go(Way::halve, shown);
+    return go(shown, shown);
+}
+
+/// How a reader stores such a transfer. `is_alone`: nothing else reads or writes the place.
+constexpr Stores stores_of(const Transfer &t, bool is_alone, const Reach &r, const Profile &p) {
+    if (is_alone && outgrows_caches(t, r, p)) return Stores::past_caches;
+    return r.is_far && t.only_copied && t.here <= p.own_cache ? Stores::from_other_cache : Stores::near;
+}
 
 } // namespace hocket

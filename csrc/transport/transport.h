@@ -23,11 +23,6 @@ struct View {
     Bytes behind{};             // what comes after them, if that is known: it may be read and released with them
 };
 
-/// Of private memory, copied at a time by the system, which has to look up its pages.
-inline constexpr std::size_t attached_bytes = std::size_t{1} << 20;
-/// In one message, whose length is counted in words of few bits.
-inline constexpr std::size_t most_lent_bytes = std::size_t{1} << 28;
-
 struct Published {
     std::size_t num_bytes = 0; // taken, a prefix of what was offered; 0: no credit now
     bool lent = false;         // the source is still being read: it is drained when `released` has passed `posted`
@@ -65,8 +60,13 @@ class Transport {
     /// Whether up to `piece_bytes` are taken as a whole or not at all, and, if not all of them at once, shown in parts
     /// that anything fits into and the rest of which is coming.
     virtual bool keeps_pieces_whole() const { return false; }
-    /// Whether readers could be shown `bytes` of this rank's memory themselves.
-    virtual bool could_lend(Bytes /*bytes*/) const { return true; }
+    /// By which means this rank reaches these. Fixed, except that ranks may find later that they can fetch.
+    virtual Reach reach(std::span<const int> /*peers*/) const { return {.is_stream = true}; }
+    /// Where `bytes` of this rank lie, for these readers. Pages are looked up only if `asks_for_pages`, and count as
+    /// small where the system does not tell.
+    virtual MemoryKind memory_of(Bytes /*bytes*/, std::span<const int> /*peers*/, bool /*asks_for_pages*/) {
+        return MemoryKind::small_pages;
+    }
 
     /// Whether `peer` has all the slots that go to and fro between it and this rank, as many as there may be, and has
     /// yet to read something: who would send so many bytes, and expects more from it, had better wait for one of them.
@@ -82,16 +82,6 @@ class Transport {
 
     /// A hint: this rank is about to publish so many bytes to `peer`, and nothing before them.
     virtual void prepare(int /*peer*/, std::size_t /*num_bytes*/) {}
-
-    /// Whether readers sooner have a copy than a loan of so many bytes of a call, or message, in which this rank works
-    /// on `footprint` bytes in all.
-    virtual bool copies_faster(std::size_t /*num_bytes*/, std::size_t /*footprint*/) const { return false; }
-    /// Whether the cores of some ranks share no cache: then one takes lines from another several times as slowly.
-    virtual bool shares_no_cache() const { return false; }
-
-    /// Whether each core's own cache holds all `footprint` bytes, and the other core has to take what it loads or
-    /// stores from there line by line: with all but string moves, where those are quick.
-    virtual bool is_held_by_cores(std::size_t /*footprint*/) const { return false; }
 
     /// How many messages have been posted to `peer`, and how many of them it has released: both only grow.
     virtual std::uint64_t posted(int peer) const = 0;
@@ -151,17 +141,6 @@ class Transport {
                      bool /*past_caches*/, const Making & /*make*/ = {}) {
         return false;
     }
-    /// Whether ranks share cores. Then both ends of a copy had better not work on it at a time, each waiting for the
-    /// other every now and then, as third ones want the cores meanwhile.
-    virtual bool shares_cores() const { return false; }
-    /// Whether `peer` can reach private memory of this rank, and this rank that of the peer.
-    virtual bool can_attach(int /*peer*/) const { return false; }
-    /// Whether a chunk or message of this rank had better be attached, as far as its pages tell, than staged: in huge
-    /// ones from `least_in_huge_pages` bytes on, else from `least_bytes` on, if at all. Registered memory is lent or
-    /// put instead, of `least_bytes` and more.
-    virtual bool pays_to_attach(Bytes bytes, std::size_t /*least_in_huge_pages*/, std::size_t least_bytes) {
-        return bytes.size() >= least_bytes;
-    }
     /// Lends `bytes` to `peer`, which only copies them and can attach: its view may be attached. False: no credit now.
     virtual bool lend(int /*peer*/, Bytes, std::uint32_t /*tag*/) { return false; }
 
@@ -178,5 +157,13 @@ class Transport {
     /// Reads what `peer` has offered. False: the peer is gone, which others will tell of.
     virtual bool fetch(int /*peer*/, const Target & /*source*/, std::span<std::byte> /*destination*/) { return false; }
 };
+
+/// The route of a chunk or message that lies in `bytes`.
+inline Route route_of(Transfer transfer, Bytes bytes, std::span<const int> peers, Transport &transport,
+                      const Profile &profile) {
+    const Reach reach = transport.reach(peers);
+    transfer.source = transport.memory_of(bytes, peers, depends_on_pages(transfer, reach, profile));
+    return choose(transfer, reach, profile);
+}
 
 } // namespace hocket

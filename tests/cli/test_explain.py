@@ -15,7 +15,7 @@ from hocket.runtime.ranks import cores
 from hocket.runtime.tuning import machine_costs, tuner
 from hocket.runtime.tuning.fit import traits_of
 from hocket.runtime.tuning.rough_costs import rough_entries
-from tests.cli.printed import json_of, text_of
+from tests.cli.printed import error_of, json_of, text_of
 
 COSTS = machine_costs.MachineCosts(
     4,
@@ -460,3 +460,17 @@ def test_rough_borders_are_the_same_for_every_call(capsys: pytest.CaptureFixture
         for size in ("8", "100K", "64M", "2G")
     ]
     assert len(borders[0]) > 1 and all(one == borders[0] for one in borders)
+
+
+def test_the_ways_of_a_call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for shares_cores, told in ((True, "sharing cores"), (False, "with a core each")):
+        monkeypatch.setattr(cores, "shared_by", lambda _, shared=shares_cores: shared)
+        for profile, way in (("intel", "fetch"), ("generic", "stage")):
+            monkeypatch.setenv("HOCKET_PROFILE", profile)
+            text = text_of(capsys, "explain", "all_to_all", "-n", "2", "-b", "4M", "--ways")
+            assert told in text.splitlines()[0]
+            assert f"{way}: " in text and ("fetch" in text) == (way == "fetch")
+    found = json_of(capsys, "explain", "all_reduce", "-n", "2", "-b", "1K", "--ways")
+    assert [one["num_messages"] for one in found["travels"]] == [2]
+    error = error_of(capsys, "explain", "all_reduce", "-b", "1K", "--topology", "ring:4", "--ways")
+    assert "excludes --topology" in error

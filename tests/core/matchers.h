@@ -47,7 +47,8 @@ class Relay : public Transport {
 
 /// The matchers of all ranks.
 struct Machines {
-    Machines(int num_ranks, Over over) {
+    Machines(int num_ranks, Over over, std::optional<Profile> pinned = {})
+        : profile(pinned.value_or(measured(over == Over::crowded))) {
         const auto size = static_cast<std::size_t>(num_ranks);
         if (over == Over::bytes) {
             const auto streams = std::make_shared<ByteStreams>(num_ranks);
@@ -58,7 +59,8 @@ struct Machines {
             const bool attaches = over == Over::crowded || over == Over::apart;
             world = std::make_unique<World>(num_ranks, WorldOptions{.spin = over != Over::crowded,
                                                                     .as_processes = over != Over::threads,
-                                                                    .may_attach = attaches});
+                                                                    .may_attach = attaches,
+                                                                    .profile = profile});
             std::vector<std::size_t> offsets(size);
             std::vector<int> members(size);
             std::iota(members.begin(), members.end(), 0);
@@ -72,7 +74,8 @@ struct Machines {
             }
         }
         for (int rank = 0; rank < num_ranks; ++rank) {
-            matchers.push_back(std::make_unique<Matcher>(*transports[static_cast<std::size_t>(rank)], rank, num_ranks));
+            matchers.push_back(
+                std::make_unique<Matcher>(*transports[static_cast<std::size_t>(rank)], profile, rank, num_ranks));
         }
     }
 
@@ -81,7 +84,7 @@ struct Machines {
     /// Replaces a rank's matcher by one over another transport.
     void replace(int rank, Transport &transport) {
         auto &matcher = matchers[static_cast<std::size_t>(rank)];
-        matcher = std::make_unique<Matcher>(transport, rank, static_cast<int>(matchers.size()));
+        matcher = std::make_unique<Matcher>(transport, profile, rank, static_cast<int>(matchers.size()));
     }
 
     std::shared_ptr<Exchange> send(int rank, int peer, std::uint64_t tag, std::vector<std::byte> &bytes,
@@ -111,6 +114,7 @@ struct Machines {
         }
     }
 
+    Profile profile;
     std::unique_ptr<World> world;
     std::vector<std::unique_ptr<Transport>> transports;
     std::vector<std::unique_ptr<Matcher>> matchers;

@@ -91,7 +91,8 @@ void Processes::join(Rank &own) {
     }
     const int other = own.rank ^ 1; // as in World
     const std::span neighbours(&other, other < num_ranks_ && !options_.spin ? 1 : 0);
-    own.context->join(own.rank, descriptors, presences, !options_.spin, neighbours, neighbours, {});
+    own.context->join(own.rank, descriptors, presences, options_.profile.value_or(measured(!options_.spin)), neighbours,
+                      neighbours, {});
     for (int descriptor : descriptors) close(descriptor);
     for (int i = 0; i < options_.num_communicators; ++i) {
         board_->endpoint[at].store(

@@ -2,7 +2,6 @@
 
 #include "check.h"
 #include "executor/executor.h"
-#include "kernels/copy.h"
 #include "matchers.h"
 #include "processes.h"
 #include "transport/shm/attach.h"
@@ -47,7 +46,7 @@ bool is_refused(ShmTransport &reader) {
 
 /// Returns how the first message of an exchange of int64 blocks goes, and checks the result. One rank runs after the
 /// other: no rank grants anything, and the first one does not wait for the other.
-Endpoint::Tier tier_of(const std::string &collective, bool spin, std::size_t count, std::size_t least,
+Endpoint::Tier tier_of(const std::string &collective, bool spin, std::size_t count, std::string_view processor,
                        Memory memory = Memory::huge) {
     const Launch launch{.dtype = Dtype::int64, .op = Op::sum, .block = count, .tag = tag};
     const Fixture &plans = fixture(collective.c_str(), "direct", 2);
@@ -65,7 +64,7 @@ Endpoint::Tier tier_of(const std::string &collective, bool spin, std::size_t cou
         std::iota(inputs[rank].begin(), inputs[rank].end(), static_cast<std::int64_t>(rank * 10 * count));
         outputs[rank] = take(rank);
         auto &transport = pair.world[static_cast<int>(rank)].communicator().transport();
-        executors.push_back(std::make_unique<Executor>(*plans.plans[rank], transport, least));
+        executors.push_back(std::make_unique<Executor>(*plans.plans[rank], transport, measured(!spin, processor)));
         Launch run = launch;
         run.input = reinterpret_cast<std::byte *>(inputs[rank].data());
         run.output = reinterpret_cast<std::byte *>(outputs[rank].data());
@@ -162,41 +161,31 @@ TEST(attaching_says_what_the_kernel_refuses) {
     CHECK(!can_attach(child, 0, 0));
 }
 
-TEST(what_is_only_copied_is_fetched_where_ranks_share_cores) {
-    constexpr std::size_t count = 100'003, least = std::size_t{64} << 10;
-    constexpr std::size_t in_all = 2 * 2 * count * sizeof(std::int64_t); // the outputs of both ranks
-    CHECK(tier_of("all_to_all", false, count, least) == Endpoint::Tier::attach);
-    CHECK(tier_of("all_to_all", false, count, 4 * in_all) == Endpoint::Tier::attach);
-    CHECK(tier_of("all_to_all", false, count, 4 * in_all + 4) == Endpoint::Tier::arena,
-          "caches hold four copies of it");
-    CHECK(tier_of("reduce_scatter", false, count, least) == Endpoint::Tier::arena, "it is folded");
-}
-
-/// In copies of a megabyte; the last one is shorter.
-TEST(exchanges_are_fetched_where_ranks_share_none_of_their_cores) {
-    constexpr std::size_t least = std::size_t{8} << 20;
-    CHECK(tier_of("all_to_all", true, 300'001, least) == Endpoint::Tier::attach);
-    CHECK(tier_of("all_to_all", true, 262'144, least) == Endpoint::Tier::attach);
-    const auto quick = has_quick_string_moves() ? Endpoint::Tier::attach : Endpoint::Tier::arena;
-    CHECK(tier_of("all_to_all", true, 262'143, least) == quick);
-    constexpr std::size_t count = 65'536, footprint = 2 * 2 * count * sizeof(std::int64_t);
-    const auto unless_held = footprint <= bytes_of_own_cache() ? Endpoint::Tier::arena : quick; // copies are faster
-    CHECK(tier_of("all_to_all", true, count, least) == unless_held);
-    CHECK(tier_of("all_to_all", true, 65'535, least) == Endpoint::Tier::arena, "they are too short");
-    constexpr std::size_t most = 300'000, of_caches = 2 * 2 * most * sizeof(std::int64_t) / 4;
-    CHECK(tier_of("all_to_all", true, most, of_caches) == Endpoint::Tier::attach);
-    CHECK(tier_of("all_to_all", true, most + 1, of_caches) == quick, "all have too much for the caches");
-    CHECK(tier_of("reduce_scatter", true, 300'001, least) == Endpoint::Tier::arena, "it is folded");
-}
-
-/// If copies through slots are as fast as the kernel's lookup of small pages.
-TEST(memory_in_small_pages_is_staged_where_copies_are_quick) {
-    const auto quick = has_quick_string_moves() ? Endpoint::Tier::arena : Endpoint::Tier::attach;
-    CHECK(tier_of("all_to_all", true, 300'001, std::size_t{8} << 20, Memory::small) == quick);
-    CHECK(tier_of("all_to_all", true, 100'003, std::size_t{8} << 20, Memory::small) == Endpoint::Tier::arena);
-    constexpr std::size_t in_all = 2 * 2 * 300'001 * sizeof(std::int64_t);
-    CHECK(tier_of("all_to_all", false, 300'001, 2 * in_all, Memory::small) == quick, "cores are shared");
-    CHECK(tier_of("all_to_all", false, 300'001, 2 * in_all + 2, Memory::small) == Endpoint::Tier::arena);
+/// In copies of a megabyte; the last one may be shorter.
+TEST(what_is_only_copied_is_fetched) {
+    struct Run {
+        const char *processor;
+        bool spin;
+        std::size_t least; // of int64
+        Memory memory = Memory::huge;
+    };
+    for (const auto &[processor, spin, least, memory] : {
+             Run{"intel", true, 65'536},
+             Run{"intel", false, 131'072},
+             Run{"zen3", true, 262'144},
+             Run{"zen3", false, 131'072},
+             Run{"zen3", true, 262'144, Memory::small},
+             Run{"zen3", false, 524'288, Memory::small},
+         }) {
+        CHECK(tier_of("all_to_all", spin, least, processor, memory) == Endpoint::Tier::attach, processor, spin, least);
+        CHECK(tier_of("all_to_all", spin, least + 1, processor, memory) == Endpoint::Tier::attach, processor, spin);
+        CHECK(tier_of("all_to_all", spin, least - 1, processor, memory) == Endpoint::Tier::arena, processor, spin);
+        CHECK(tier_of("reduce_scatter", spin, least, processor, memory) == Endpoint::Tier::arena, "it is folded");
+    }
+    // To look up small pages takes as long as quick copies.
+    for (const bool spin : {false, true})
+        CHECK(tier_of("all_to_all", spin, 524'288, "intel", Memory::small) == Endpoint::Tier::arena);
+    CHECK(tier_of("all_to_all", true, 524'288, "generic") == Endpoint::Tier::arena, "nobody has measured it");
 }
 
 TEST(one_way_collectives_of_processes_move_private_memory) {

@@ -23,7 +23,7 @@ using Row = std::vector<std::int32_t>;
 
 /// The executors of all ranks of one fixture, over byte streams, on int64.
 struct Machines {
-    Machines(const Fixture &fixture, std::size_t block, std::size_t least_bytes_past_caches = 1 << 20)
+    Machines(const Fixture &fixture, std::size_t block, std::size_t all_caches = 1 << 20)
         : streams(std::make_shared<ByteStreams>(fixture.num_ranks)), inputs(fixture.plans.size()), outputs(inputs) {
         for (int rank = 0; rank < fixture.num_ranks; ++rank) {
             const auto at = static_cast<std::size_t>(rank);
@@ -31,7 +31,7 @@ struct Machines {
             outputs[at].assign(block + 1, 0);
             transports.push_back(std::make_unique<ByteStreamTransport>(streams, rank));
             executors.push_back(
-                std::make_unique<Executor>(*fixture.plans[at], *transports.back(), least_bytes_past_caches));
+                std::make_unique<Executor>(*fixture.plans[at], *transports.back(), Profile{.all_caches = all_caches}));
             executors.back()->start({.dtype = Dtype::int64,
                                      .op = Op::sum,
                                      .block = block,

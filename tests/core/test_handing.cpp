@@ -93,7 +93,7 @@ TEST(handing_goes_along_with_messages_that_have_a_head) {
 /// At once; if a message is still being written, its first part at first.
 TEST(handing_goes_along_with_messages_that_are_matched) {
     World world(2, {.spin = true, .as_processes = true});
-    Matcher matchers[]{{transport_of(world, 0), 0, 2}, {transport_of(world, 1), 1, 2}};
+    Matcher matchers[]{{transport_of(world, 0), {}, 0, 2}, {transport_of(world, 1), {}, 1, 2}};
     int num_handed = 0;
     for (const std::size_t size : {100UL, 1000UL, Endpoint::cell_bytes + 5, 60'000UL}) {
         for (int i = 0; i < 10; ++i) {

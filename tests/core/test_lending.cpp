@@ -19,16 +19,22 @@ using namespace hocket::test;
 
 namespace {
 
-/// Prefers copies to loans, and only records what it is allowed to do.
+/// With this much a core's own cache holds everything that no other reason keeps from it.
+Profile roomy(std::size_t all_caches) {
+    return {.own_cache = std::size_t{1} << 30, .all_caches = all_caches, .halve = all_caches};
+}
+
+/// Only records what it is allowed to do.
 class Hesitant final : public Transport {
   public:
     Published publish(std::span<const int>, Bytes bytes, std::uint32_t, bool may_lend) override {
         may_have_lent = may_lend;
         return {.num_bytes = takes ? bytes.size() : 0, .lent = takes && may_lend};
     }
-    bool copies_faster(std::size_t, std::size_t) const override { return true; }
-    bool shares_no_cache() const override { return is_far; }
-    bool could_lend(Bytes) const override { return !is_private; }
+    Reach reach(std::span<const int>) const override { return {.may_put = true, .is_far = is_far}; }
+    MemoryKind memory_of(Bytes, std::span<const int>, bool) override {
+        return is_private ? MemoryKind::small_pages : MemoryKind::registered;
+    }
     bool awaits_handed(int, std::size_t) const override { return misses_slot; }
     std::uint64_t posted(int) const override { return 1; }
     std::uint64_t released(int) const override { return 0; }
@@ -49,28 +55,30 @@ class Hesitant final : public Transport {
 
 } // namespace
 
-// Except to several ranks with other caches, unless the chunk is long enough to go past the caches.
+// Ranks whose cores share no cache have two of them.
 TEST(executor_lends_what_all_ranks_together_cannot_keep_in_caches) {
-    constexpr std::size_t least_bytes_past_caches = 1024;
+    constexpr std::size_t all_caches = std::size_t{64} << 10;
     const Fixture &to_one = fixture("all_reduce", "direct_two_shot", 4), &to_two = fixture("all_gather", "direct", 3);
     struct Run {
         const Fixture &one;
         std::size_t block;
         bool is_far, lends;
     };
-    std::vector<std::int64_t> memory(512), result(3 * memory.size());
+    std::vector<std::int64_t> memory(32'768), result(3 * memory.size());
     for (const Run &run : {
-             Run{to_one, 63, false, false}, // chunks of 126 bytes, 2016 on all ranks
-             Run{to_one, 64, false, true},  // twice what a chunk alone must have
-             Run{to_one, 512, false, true}, // a chunk alone has enough
-             Run{to_one, 512, true, true},
-             Run{to_two, 255, false, true},
-             Run{to_two, 255, true, false},
-             Run{to_two, 256, true, true}, // twice as much in a chunk: writes go past the caches
+             Run{to_one, 4032, false, false}, // chunks of 8,064 bytes, 129,024 on all ranks
+             Run{to_one, 4096, false, true},  // twice what a chunk alone must have
+             Run{to_one, 4096, true, false},
+             Run{to_one, 8191, true, false},
+             Run{to_one, 8192, true, true},
+             Run{to_one, 32'768, false, true}, // a chunk alone has enough
+             Run{to_two, 3600, false, true},   // 259,200 bytes on all ranks
+             Run{to_two, 3600, true, false},
+             Run{to_two, 3648, true, true},
          }) {
         Hesitant transport;
         transport.is_far = run.is_far;
-        Executor executor(*run.one.plans[0], transport, least_bytes_past_caches);
+        Executor executor(*run.one.plans[0], transport, roomy(all_caches));
         executor.start({.dtype = Dtype::int64,
                         .block = run.block,
                         .input = reinterpret_cast<const std::byte *>(memory.data()),
@@ -87,7 +95,7 @@ TEST(executor_puts_to_several_whose_caches_are_others_only_past_them) {
     const Plan &plan = *fixture("all_gather", "direct", 3).plans[0];
     std::vector<std::byte> memory(num_bytes), result(3 * num_bytes);
     struct Run {
-        std::size_t least_bytes_past_caches;
+        std::size_t all_caches;
         bool is_far, puts;
     };
     for (const Run &run : {Run{num_bytes, false, true}, Run{num_bytes, true, false}, Run{num_bytes / 2, true, true}}) {
@@ -97,14 +105,14 @@ TEST(executor_puts_to_several_whose_caches_are_others_only_past_them) {
         for (const auto &to : plan.instructions()[0].destinations) {
             transport.windows.push_back({.order = to.index, .place = result.data(), .num_bytes = num_bytes});
         }
-        Executor executor(plan, transport, run.least_bytes_past_caches);
+        Executor executor(plan, transport, roomy(run.all_caches));
         executor.start({.dtype = Dtype::int64,
                         .block = num_bytes / sizeof(std::int64_t),
                         .input = memory.data(),
                         .output = result.data(),
                         .tag = 1});
         executor.advance();
-        CHECK(transport.has_put == run.puts, run.least_bytes_past_caches, run.is_far);
+        CHECK(transport.has_put == run.puts, run.all_caches, run.is_far);
     }
 }
 
@@ -127,7 +135,8 @@ TEST(executor_waits_for_a_slot_of_a_peer_that_sends_as_well) {
         Hesitant transport;
         transport.is_private = run.is_private;
         transport.misses_slot = run.misses_slot;
-        Executor executor(*run.one.plans[0], transport, 1024); // too long for the caches, so lent if possible
+        Executor executor(*run.one.plans[0], transport,
+                          {.all_caches = 1024}); // too long for the caches, so lent if possible
         executor.start({.dtype = Dtype::int64,
                         .block = memory.size(),
                         .input = reinterpret_cast<const std::byte *>(memory.data()),
@@ -169,8 +178,9 @@ TEST(executor_stages_what_its_cache_holds_and_lends_what_other_caches_do) {
          {Run{Fits::own_cache, false}, Run{Fits::own_cache, true}, Run{Fits::caches, false}, Run{Fits::caches, true},
           Run{Fits::nowhere, false}, Run{Fits::nowhere, true}}) {
         // One piece, or an odd number of them.
-        const std::size_t num_bytes = fits == Fits::caches ? bytes_of_own_cache() + piece_bytes / 2 : 16'000;
+        const std::size_t num_bytes = fits == Fits::caches ? Profile().own_cache + piece_bytes / 2 : 16'000;
         const std::size_t block = num_bytes / sizeof(std::int64_t);
+        const std::size_t all_caches = fits == Fits::nowhere ? num_bytes / 2 : 2 * num_bytes;
         // So everything goes piece by piece.
         World world(2, {.spin = true, .as_processes = true, .is_far = is_far});
         std::vector<std::unique_ptr<Buffer>> inputs, outputs;
@@ -180,7 +190,7 @@ TEST(executor_stages_what_its_cache_holds_and_lends_what_other_caches_do) {
                 buffers->push_back(std::make_unique<Buffer>(world[rank].arena, Memory::registered, num_bytes));
             }
             executors.push_back(std::make_unique<Executor>(*direct.plans[rank], world[rank].communicator().transport(),
-                                                           fits == Fits::nowhere ? num_bytes : 2 * num_bytes));
+                                                           Profile{.all_caches = all_caches}));
         }
         std::size_t num_lent = 0, num_staged = 0;
         for (std::int64_t call = 1; call <= 100; ++call) {
@@ -220,6 +230,8 @@ TEST(executor_lends_for_good_in_one_message_where_ranks_share_cores) {
         for (const bool shares_cores : {false, true}) {
             const Fixture &one = in_place ? fixture("all_reduce", "direct_two_shot", 2, 0, true)
                                           : fixture("reduce_scatter", "direct", 2);
+            Profile profile = measured(shares_cores);
+            profile.all_caches = std::size_t{64} << 10;
             World world(2, {.spin = !shares_cores, .as_processes = true});
             std::vector<std::unique_ptr<Buffer>> inputs, outputs;
             std::vector<std::unique_ptr<Executor>> executors;
@@ -231,8 +243,7 @@ TEST(executor_lends_for_good_in_one_message_where_ranks_share_cores) {
                 auto *values = reinterpret_cast<std::int64_t *>(input->data());
                 for (std::size_t i = 0; i < 2 * block; ++i) values[i] = static_cast<std::int64_t>(i) * (rank + 1);
                 executors.push_back(std::make_unique<Executor>(*one.plans[static_cast<std::size_t>(rank)],
-                                                               world[rank].communicator().transport(),
-                                                               std::size_t{64} << 10));
+                                                               world[rank].communicator().transport(), profile));
                 executors.back()->start({.dtype = Dtype::int64,
                                          .op = Op::sum,
                                          .block = block,

@@ -47,7 +47,7 @@ TEST(match_carries_any_size_whoever_comes_first) {
         std::size_t number = 0;
         for (std::size_t size : {0U, 1U, 24U, 25U, 48U, 49U, 2048U, 2049U, 8192U, 8193U, 65536U, 65537U, 131072U,
                                  131073U, 262144U, 262145U, 1048579U}) {
-            if (over == Over::bytes && size > Matcher::eager_bytes) size = Matcher::eager_bytes + 1;
+            if (over == Over::bytes && size > eager_bytes) size = eager_bytes + 1;
             for (bool receiver_first : {false, true}) {
                 auto bytes = content(++number, size);
                 std::vector<std::byte> found(size);
@@ -56,7 +56,7 @@ TEST(match_carries_any_size_whoever_comes_first) {
                 machines.settle();
                 sent = machines.send(0, 1, 5, bytes);
                 machines.settle();
-                CHECK(sent->done == (receiver_first || size <= Matcher::eager_bytes), size);
+                CHECK(sent->done == (receiver_first || size <= eager_bytes), size);
                 if (!receiver_first) received = machines.receive(1, 0, 5, found);
                 machines.settle();
                 CHECK(sent->done && received->done && found == bytes, "size", size);
@@ -103,7 +103,7 @@ TEST(match_by_tag_out_of_order_and_in_order_within_a_tag) {
 TEST(match_takes_wildcards_in_the_order_of_arrival) {
     for (Over over : all_transports) {
         Machines machines(3, over);
-        auto first = content(1, 8), second = content(2, Matcher::eager_bytes + 1), third = content(3, 8);
+        auto first = content(1, 8), second = content(2, eager_bytes + 1), third = content(3, 8);
         std::vector<std::byte> a(8), b(second.size()), c(8);
         const auto any = machines.receive(0, any_source, std::nullopt, a);
         machines.send(2, 0, 7, first);
@@ -146,7 +146,7 @@ TEST(match_keeps_scopes_apart) {
 TEST(match_sends_to_oneself) {
     for (Over over : all_transports) {
         Machines machines(1, over);
-        auto small = content(1, 40), large = content(2, Matcher::eager_bytes + 1);
+        auto small = content(1, 40), large = content(2, eager_bytes + 1);
         std::vector<std::byte> a(40), b(large.size());
         const auto sent = machines.send(0, 0, 1, large);
         machines.send(0, 0, 2, small);
@@ -160,7 +160,7 @@ TEST(match_sends_to_oneself) {
 TEST(match_moves_the_longest_from_both_ends) {
     for (Over over : {Over::threads, Over::processes}) {
         Machines machines(3, over);
-        constexpr std::size_t size = Matcher::least_attached_bytes + 100'003;
+        constexpr std::size_t size = (std::size_t{2} << 20) + 100'003;
         std::vector<std::vector<std::byte>> sent, found(4, std::vector<std::byte>(size));
         for (std::size_t i = 0; i < found.size(); ++i) sent.push_back(content(i, size));
         std::vector<std::shared_ptr<Exchange>> receives;
@@ -224,7 +224,7 @@ TEST(match_names_both_sides_of_a_difference) {
 
 TEST(match_names_whom_it_waits_for) {
     Machines machines(4, Over::bytes);
-    std::vector<std::byte> bytes(Matcher::eager_bytes + 1);
+    std::vector<std::byte> bytes(eager_bytes + 1);
     machines.send(0, 2, 1, bytes);
     CHECK(machines[0].waiting_for() == std::vector<int>{2});
     machines.settle();
@@ -240,7 +240,7 @@ TEST(match_names_whom_it_waits_for) {
 TEST(match_does_not_trust_a_peer) {
     const std::pair<const char *, std::vector<std::uint64_t>> lies[] = {
         {"an unknown kind", {word(9, 0, 0), 0, 0}},
-        {"too long to come without a request", {word(eager, 0, 0), 0, Matcher::most_awaited_bytes + 1}},
+        {"too long to come without a request", {word(eager, 0, 0), 0, most_awaited_bytes + 1}},
         {"a request for a message that was not announced", {word(clear, 0, 0), 0, 0}},
         {"bytes that were not requested", {word(data, 0, 0), 0, 10}},
         {"a tag outside of the allowed range", {word(eager, 0, 0), std::uint64_t{1} << 31, 0}},
@@ -260,10 +260,10 @@ TEST(match_does_not_trust_a_peer) {
     CHECK(flooding.answer_to({word(eager, 0, 0), 1, 0}).find("more than its credit allows") != std::string::npos);
     // The limit is lower for longer messages, so that some is left for others.
     Liar filling;
-    CHECK(filling.answer_to({word(eager, 0, 0), 1, Matcher::eager_bytes}).empty());
-    CHECK(filling.answer_to(std::vector<std::uint64_t>(Matcher::eager_bytes / 8)).empty());
+    CHECK(filling.answer_to({word(eager, 0, 0), 1, eager_bytes}).empty());
+    CHECK(filling.answer_to(std::vector<std::uint64_t>(eager_bytes / 8)).empty());
     CHECK(filling.answer_to({word(eager, 0, 0), 1, 8, 0}).empty());
-    const auto size_beyond = Matcher::unit_bytes + 1;
+    const auto size_beyond = unit_bytes + 1;
     CHECK(filling.answer_to({word(eager, 0, 0), 1, size_beyond}).find("more than its credit allows") !=
           std::string::npos);
     Liar deceiving;
@@ -271,7 +271,7 @@ TEST(match_does_not_trust_a_peer) {
     CHECK(deceiving.answer_to({word(eager, 0, 0), 1, 0}).find("without a request that it has also offered") !=
           std::string::npos);
     Liar generous;
-    constexpr std::size_t size = Matcher::eager_bytes + 1;
+    constexpr std::size_t size = eager_bytes + 1;
     std::vector<std::byte> bytes(size);
     generous.machines.receive(0, 1, 1, bytes);
     CHECK(generous.answer_to({word(announce, 0, 0), 1, size}).empty());

@@ -164,7 +164,7 @@ TEST(match_receives_on_what_is_still_growing) {
     auto *transport = dynamic_cast<ShmTransport *>(machines.transports[0].get());
     auto sent = content(1, piece_bytes), received = sent;
     constexpr std::size_t num_there = 2 * Endpoint::cell_bytes;
-    constexpr unsigned num_messages = 3 * Matcher::max_unmatched * Matcher::unit_bytes / piece_bytes;
+    constexpr unsigned num_messages = 3 * Matcher::max_unmatched * unit_bytes / piece_bytes;
     for (unsigned message = 0; message < num_messages; ++message) { // so many must have credit
         std::ranges::fill(received, std::byte{});
         CHECK(machines.send(0, 1, 1, sent)->done, message);
@@ -186,7 +186,7 @@ TEST(match_receives_on_what_is_still_growing) {
 TEST(match_gives_credit_for_what_has_grown_while_it_was_received_at_once) {
     Machines machines(2, Over::processes);
     Growing growing(*machines.transports[1]);
-    Matcher reader(growing, 1, 2);
+    Matcher reader(growing, {}, 1, 2);
     auto sent = content(1, piece_bytes), received = sent;
     for (int message = 0; message < 12; ++message) { // more than there is credit for
         std::ranges::fill(received, std::byte{});

@@ -1,7 +1,6 @@
 // Messages in memory that the other end reaches: the receiver fetches them, or each end moves one half.
 
 #include "check.h"
-#include "kernels/copy.h"
 #include "matchers.h"
 
 #include <algorithm>
@@ -15,12 +14,11 @@ namespace {
 /// Wants messages instead of offered memory: a rank that puts or lends anyway makes no progress.
 struct Reluctant final : Relay {
     using Relay::Relay;
-    bool could_lend(Bytes) const override { return true; }
+    MemoryKind memory_of(Bytes, std::span<const int>, bool) override { return MemoryKind::registered; }
     std::uint64_t offer(int, std::span<std::byte>, bool) override { return 1; }
     std::optional<Target> offered(int, std::uint64_t, std::uint64_t) override { return Target{.place = memory.data()}; }
-    bool shares_no_cache() const override { return true; }
 
-    std::vector<std::byte> memory = std::vector<std::byte>(Matcher::least_offered_registered);
+    std::vector<std::byte> memory = std::vector<std::byte>(std::size_t{768} << 10);
 };
 
 } // namespace
@@ -30,9 +28,8 @@ TEST(match_fetches_where_ranks_share_cores) {
     Machines machines(2, Over::crowded);
     const auto &arena = (*machines.world)[0].arena;
     for (const Memory memory : {Memory::huge, Memory::registered}) {
-        const bool is_huge = memory == Memory::huge;
-        const std::size_t least = is_huge ? Matcher::least_fetched_in_huge_pages : Matcher::least_fetched_registered;
-        for (const std::size_t size : {least, Matcher::most_fetched_registered}) {
+        const std::size_t least = memory == Memory::huge ? machines.profile.fetch_huge : most_bytes_ahead;
+        for (const std::size_t size : {least, std::size_t{24} << 20}) {
             for (const bool receiver_first : {false, true}) {
                 Buffer bytes(arena, memory, size);
                 std::ranges::copy(content(size, size), bytes.data());
@@ -55,22 +52,17 @@ TEST(match_fetches_where_ranks_share_cores) {
             }
         }
     }
-    const Buffer longer(arena, Memory::registered, Matcher::most_fetched_registered + 1);
-    const auto posted = machines.transports[0]->posted(1);
-    machines.post(0, {.sends = true, .peer = 1, .tag = 5, .data = longer.data(), .num_bytes = longer.bytes().size()});
-    machines[0].advance();
-    CHECK(machines.transports[0]->posted(1) == posted + 1, "it is announced only");
 }
 
 /// An offered message is announced, though it is short enough to go unasked: otherwise its offer would be taken for
 /// that of the next message.
 TEST(match_announces_what_it_offers) {
-    Machines machines(2, Over::crowded);
+    Machines machines(2, Over::crowded, Profile{.fetch_huge = piece_bytes + 1, .shares_cores = true});
     const auto &arena = (*machines.world)[0].arena;
     std::vector<std::unique_ptr<Buffer>> given;
     std::vector<std::vector<std::byte>> found;
     std::vector<std::shared_ptr<Exchange>> all;
-    for (const std::size_t size : {std::size_t{1} << 20, Matcher::eager_bytes, Matcher::eager_bytes + 1}) {
+    for (const std::size_t size : {std::size_t{1} << 20, eager_bytes, eager_bytes + 1}) {
         const std::size_t number = given.size();
         given.push_back(std::make_unique<Buffer>(arena, number < 2 ? Memory::huge : Memory::small, size));
         std::ranges::copy(content(number, size), given.back()->data());
@@ -88,8 +80,7 @@ TEST(match_announces_what_it_offers) {
 
 /// If each end has a core: private memory in huge pages is copied by the receiver, to whatever memory.
 TEST(match_fetches_private_memory) {
-    const std::size_t least =
-        has_quick_string_moves() ? Matcher::least_attached_in_huge_pages : Matcher::least_attached_without_quick_moves;
+    const std::size_t least = measured(false).fetch_huge;
     for (const Memory from : {Memory::huge, Memory::small}) {
         for (const Memory to : {Memory::huge, Memory::owned}) {
             for (const std::size_t size : {least - 1, least, 2 * attached_bytes - 1}) {
@@ -111,24 +102,19 @@ TEST(match_fetches_private_memory) {
     }
 }
 
-/// The receiver lets the sender write a part of announced registered memory, whatever memory the sender has; but
-/// no private memory.
+/// The receiver lets the sender write registered memory, and that writes a part of it from registered memory.
 TEST(match_lets_the_sender_write_registered_memory) {
     struct Case {
         Memory from, to;
         std::size_t size;
         bool is_put;
     };
-    // With data that fits in a core's own cache, only string moves do so.
-    const std::size_t least = has_quick_string_moves()
-                                  ? Matcher::least_offered_registered
-                                  : std::max(Matcher::least_offered_registered, bytes_of_own_cache() / 2 + 1);
+    const std::size_t least = measured(false).halve;
     for (const auto &[from, to, size, is_put] :
          {Case{Memory::registered, Memory::registered, least, true},
-          Case{Memory::owned, Memory::registered, least, true},
+          Case{Memory::owned, Memory::registered, least, false},
           Case{Memory::registered, Memory::registered, least - 1, false},
-          Case{Memory::owned, Memory::owned, least, false},
-          Case{Memory::registered, Memory::huge, Matcher::least_attached_bytes, false}}) {
+          Case{Memory::owned, Memory::owned, least, false}, Case{Memory::registered, Memory::huge, 2 * least, false}}) {
         Machines machines(2, Over::apart);
         const Buffer given((*machines.world)[0].arena, from, size), got((*machines.world)[1].arena, to, size);
         if (to == Memory::huge) need(Pages::huge, got);
@@ -148,8 +134,8 @@ TEST(match_lets_the_sender_write_registered_memory) {
 
 /// A receiver may never come back.
 TEST(match_ends_a_receive_when_its_sender_is_told) {
-    for (const std::size_t size : {std::size_t{0}, Matcher::eager_bytes + 1}) {
-        Machines machines(2, Over::crowded);
+    for (const std::size_t size : {std::size_t{0}, eager_bytes + 1}) {
+        Machines machines(2, Over::crowded, Profile{.fetch_huge = size, .shares_cores = true});
         auto shorts = content(2, 8);
         const Buffer bytes((*machines.world)[0].arena, Memory::huge, size);
         std::ranges::copy(content(1, size), bytes.data());
@@ -176,7 +162,7 @@ TEST(match_sends_what_had_better_not_be_written_to_an_offer) {
     Reluctant one(*machines.transports[0]), other(*machines.transports[1]);
     machines.replace(0, one);
     machines.replace(1, other);
-    auto sent = content(1, Matcher::least_offered_registered);
+    auto sent = content(1, one.memory.size());
     std::vector<std::byte> found(sent.size());
     const auto received = machines.receive(1, 0, 5, found);
     machines.send(0, 1, 5, sent);

@@ -8,11 +8,12 @@ using namespace hocket::test;
 
 namespace {
 
-/// Has no handed slots at first, and prefers copies to loans.
+/// Could lend all memory, and has no handed slots at first.
 struct Wanting final : Relay {
     using Relay::Relay;
+    Reach reach(std::span<const int>) const override { return {}; }
+    MemoryKind memory_of(Bytes, std::span<const int>, bool) override { return MemoryKind::registered; }
     bool awaits_handed(int, std::size_t) const override { return misses_slot; }
-    bool copies_faster(std::size_t, std::size_t) const override { return true; }
     bool misses_slot = true;
 };
 
@@ -43,11 +44,11 @@ TEST(match_keeps_a_bounded_part_of_what_nobody_asked_for) {
 /// short message each, would wait forever.
 TEST(match_leaves_credit_to_short_ones) {
     for (Over over : {Over::bytes, Over::threads, Over::processes}) {
-        for (const std::size_t size : {Matcher::eager_bytes, Matcher::unit_bytes + 1}) {
+        for (const std::size_t size : {eager_bytes, unit_bytes + 1}) {
             Machines machines(2, over);
             auto large = content(1, size), small = content(2, 8), found = large, answer = small;
             std::vector<std::shared_ptr<Exchange>> ahead, words;
-            for (std::size_t sum = 0; sum < 2 * Matcher::eager_bytes; sum += size) {
+            for (std::size_t sum = 0; sum < 2 * eager_bytes; sum += size) {
                 ahead.push_back(machines.send(0, 1, 1, large));
             }
             for (unsigned i = 0; i < Matcher::max_unmatched - Matcher::max_unmatched_longer; ++i) {
@@ -67,13 +68,13 @@ TEST(match_leaves_credit_to_short_ones) {
 TEST(match_keeps_as_many_bytes_of_longer_ones) {
     for (Over over : {Over::threads, Over::processes}) {
         Machines machines(2, over);
-        constexpr std::size_t count = 9, size = Matcher::eager_bytes;
+        constexpr std::size_t count = 9, size = eager_bytes;
         std::vector<std::vector<std::byte>> sent, found(count, std::vector<std::byte>(size));
         for (std::size_t i = 0; i < count; ++i) sent.push_back(content(i, size));
         for (int round = 0; round < 3; ++round) { // credits come back
             for (auto &bytes : sent) machines.send(0, 1, 0, bytes);
             machines.settle();
-            CHECK(machines[1].num_kept_bytes() == Matcher::unit_bytes * Matcher::max_unmatched_longer);
+            CHECK(machines[1].num_kept_bytes() == unit_bytes * Matcher::max_unmatched_longer);
             CHECK(machines[1].unmatched().size() == count);
             for (auto &bytes : found) machines.receive(1, 0, 0, bytes);
             machines.settle();
@@ -114,13 +115,13 @@ TEST(match_waits_for_a_slot_of_a_peer_that_sends_as_well) {
         bool waits;
     };
     for (const Run &run : {
-             Run{Matcher::eager_bytes + 1, Back::as_much, true},
-             Run{Matcher::eager_bytes, Back::as_much, false},
-             Run{Matcher::least_uncached_bytes, Back::as_much, false},
-             Run{Matcher::eager_bytes + 1, Back::nothing, false},
-             Run{Matcher::eager_bytes + 1, Back::not_asked_for, false},
+             Run{eager_bytes + 1, Back::as_much, true},
+             Run{eager_bytes, Back::as_much, false},
+             Run{std::size_t{8} << 20, Back::as_much, false},
+             Run{eager_bytes + 1, Back::nothing, false},
+             Run{eager_bytes + 1, Back::not_asked_for, false},
          }) {
-        Machines machines(2, Over::processes);
+        Machines machines(2, Over::processes, Profile{.own_cache = std::size_t{4} << 20});
         Wanting one(*machines.transports[0]), other(*machines.transports[1]);
         machines.replace(0, one);
         machines.replace(1, other);
@@ -144,7 +145,7 @@ TEST(match_sends_what_goes_unasked_though_all_slots_are_with_a_peer_that_sends) 
     Machines machines(2, Over::processes);
     Wanting wanting(*machines.transports[0]);
     machines.replace(0, wanting);
-    auto longer = content(1, Matcher::eager_bytes + 1), unasked = content(2, Matcher::eager_bytes), found = longer;
+    auto longer = content(1, eager_bytes + 1), unasked = content(2, eager_bytes), found = longer;
     machines.send(1, 0, 5, longer);
     machines[1].advance();
     machines.receive(0, 1, 5, found);
@@ -163,17 +164,17 @@ TEST(match_sends_what_is_waited_for_unasked_where_ranks_share_cores) {
         std::size_t size;
         bool is_unasked;
     };
-    constexpr std::size_t least = Matcher::eager_bytes + 1;
+    constexpr std::size_t least = eager_bytes + 1;
     for (const Run &run : {
              Run{Over::crowded, First::awaited, least, true},
-             Run{Over::crowded, First::awaited, Matcher::most_awaited_bytes, true},
-             Run{Over::crowded, First::awaited, Matcher::most_awaited_bytes + 1, false},
+             Run{Over::crowded, First::awaited, most_awaited_bytes, true},
+             Run{Over::crowded, First::awaited, most_awaited_bytes + 1, false},
              Run{Over::crowded, First::nothing, least, false},
              Run{Over::crowded, First::taken_from_any, least, false},
              Run{Over::crowded, First::of_another_tag, least, true},
              Run{Over::apart, First::awaited, least, false},
          }) {
-        const bool may_be_unasked = run.over == Over::crowded && run.size <= Matcher::most_awaited_bytes;
+        const bool may_be_unasked = run.over == Over::crowded && run.size <= most_awaited_bytes;
         Machines machines(2, run.over);
         const Buffer bytes((*machines.world)[0].arena, Memory::small, run.size);
         std::vector<std::byte> found(run.size), other(run.size);
@@ -212,11 +213,11 @@ TEST(match_sends_what_is_waited_for_unasked_where_ranks_share_cores) {
 }
 
 TEST(match_keeps_one_long_message_that_came_unasked) {
-    constexpr std::size_t size = Matcher::most_awaited_bytes;
+    constexpr std::size_t size = most_awaited_bytes;
     Machines machines(2, Over::crowded);
     std::vector<std::vector<std::byte>> found(4, std::vector<std::byte>(size));
     const Buffer bytes((*machines.world)[0].arena, Memory::small, size);
-    auto shorter = content(2, 8), longer = content(3, Matcher::unit_bytes + 1);
+    auto shorter = content(2, 8), longer = content(3, unit_bytes + 1);
     for (std::uint64_t tag = 0; tag < found.size(); ++tag) machines.receive(1, 0, tag, found[tag]);
     for (int i = 0; i < 3; ++i) { // without receives
         machines.post(0, {.sends = true, .peer = 1, .tag = 9, .data = bytes.data(), .num_bytes = size});

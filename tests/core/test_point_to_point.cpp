@@ -259,7 +259,7 @@ TEST(messages_hear_of_failures_of_calls_and_aborts) {
     World world(3);
     Heard heard(3);
     world.run([&](Rank &rank) {
-        const Buffer buffer(rank.arena, Memory::owned, Matcher::eager_bytes + 1);
+        const Buffer buffer(rank.arena, Memory::owned, eager_bytes + 1);
         world.meet();
         auto &own = heard[static_cast<std::size_t>(rank.rank)];
         if (rank.rank == 0) own = failure_of([&] { run(rank, {receive_of(buffer, 1)}); });

@@ -176,16 +176,14 @@ TEST(puts_are_every_second_piece_of_a_long_registered_broadcast) {
         std::size_t num_bytes;
         Memory root = Memory::registered, reader = Memory::registered;
         bool shares_cores = false, is_shared = true;
-        std::size_t least_bytes_past_caches = std::size_t{16} << 20;
+        std::size_t all_caches = std::size_t{16} << 20;
     };
     const Fixture &direct = fixture("broadcast", "direct", 2, 0, true);
-    // With data that fits in a core's own cache, only string moves do so.
-    const std::size_t held = has_quick_string_moves() ? 0 : bytes_of_own_cache(),
-                      least = std::max(std::size_t{768} << 10, held + piece_bytes);
+    constexpr std::size_t least = std::size_t{768} << 10;
     for (const Run &run : {
              Run{.what = "long", .num_bytes = least},
              Run{.what = "odd", .num_bytes = least + (std::size_t{256} << 10) + 8},
-             Run{.what = "short", .num_bytes = std::max(std::size_t{760} << 10, held), .is_shared = false},
+             Run{.what = "short", .num_bytes = least - 8, .is_shared = false},
              Run{.what = "from private memory", .num_bytes = least, .root = Memory::owned, .is_shared = false},
              Run{.what = "to private memory", .num_bytes = least, .reader = Memory::owned, .is_shared = false},
              Run{.what = "on shared cores", .num_bytes = least, .shares_cores = true, .is_shared = false},
@@ -193,9 +191,11 @@ TEST(puts_are_every_second_piece_of_a_long_registered_broadcast) {
                  .num_bytes = std::size_t{1} << 20,
                  .shares_cores = true,
                  .is_shared = false,
-                 .least_bytes_past_caches = std::size_t{1} << 20},
+                 .all_caches = std::size_t{1} << 20},
          }) {
         World world(2, {.spin = !run.shares_cores, .as_processes = true});
+        Profile profile = measured(run.shares_cores);
+        profile.all_caches = run.all_caches;
         ShmTransport &root = world[0].communicator().transport();
         std::vector<std::unique_ptr<Buffer>> memories;
         std::vector<std::unique_ptr<Executor>> executors;
@@ -207,8 +207,7 @@ TEST(puts_are_every_second_piece_of_a_long_registered_broadcast) {
             std::iota(values, values + block, rank == 0 ? 5 : -7);
             executors
                 .emplace_back(std::make_unique<Executor>(*direct.plans[static_cast<std::size_t>(rank)],
-                                                         world[rank].communicator().transport(),
-                                                         run.least_bytes_past_caches))
+                                                         world[rank].communicator().transport(), profile))
                 ->start({.dtype = Dtype::int64,
                          .block = block,
                          .input = memory->data(),

@@ -206,7 +206,7 @@ TEST(messages_have_the_same_number_at_both_ends) {
     world.run([&](Rank &rank) {
         Recorder &recorder = *rank.context->recorder();
         PointToPoint &messages = rank.communicator().messages();
-        constexpr std::size_t announced = Matcher::eager_bytes + 1;
+        constexpr std::size_t announced = eager_bytes + 1;
         std::vector<std::byte> data(announced);
         const auto exchange = [&](std::uint64_t tag, std::size_t num_bytes) {
             const Message message{.sends = rank.rank == 0,

@@ -129,7 +129,7 @@ TEST(a_late_call_rings_those_that_sleep) {
 
 TEST(a_late_message_rings_who_sleeps) {
     for (bool spin : {false, true}) {
-        for (std::size_t num_bytes : {std::size_t{8}, Matcher::eager_bytes + 1}) {
+        for (std::size_t num_bytes : {std::size_t{8}, eager_bytes + 1}) {
             World world(2, {.spin = spin});
             world.run([&](Rank &rank) {
                 int num_rung = 0;
@@ -216,7 +216,7 @@ TEST(a_receive_of_a_long_message_is_pending_before_others_run) {
     World world(2);
     std::atomic<int> num_waits{0};
     world.run([&](Rank &rank) {
-        std::vector<std::byte> data(Matcher::eager_bytes + 1);
+        std::vector<std::byte> data(eager_bytes + 1);
         const bool sends = rank.rank == 0;
         if (sends) await_sleeper(world, rank.communicator().transport().control(1));
         Operation operation(

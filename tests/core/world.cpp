@@ -58,6 +58,12 @@ void need(Pages pages, const Buffer &memory) {
 
 // Ranks ---------------------------------------------------------------------------------------------------------------
 
+Profile measured(bool shares_cores, std::string_view name) {
+    Profile found = *profile_of(name, shares_cores);
+    found.own_cache = std::size_t{1} << 20;
+    return found;
+}
+
 World::World(int num_ranks, WorldOptions options) : ranks_(static_cast<std::size_t>(num_ranks)) {
     std::vector<int> descriptors, members;
     std::vector<std::size_t> presences;
@@ -86,7 +92,8 @@ World::World(int num_ranks, WorldOptions options) : ranks_(static_cast<std::size
     for (Rank &rank : ranks_) {
         const int other = rank.rank ^ 1; // this rank counts as sharing the core, unless each has one
         const std::span neighbours(&other, other < num_ranks && !options.spin ? 1 : 0);
-        rank.context->join(rank.rank, descriptors, presences, !options.spin, neighbours, neighbours,
+        rank.context->join(rank.rank, descriptors, presences, options.profile.value_or(measured(!options.spin)),
+                           neighbours, neighbours,
                            options.is_far ? std::span<const int>(members) : std::span<const int>());
     }
     for (Rank &rank : ranks_) {

@@ -8,6 +8,8 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 namespace hocket::test {
@@ -42,6 +44,9 @@ class Buffer {
 /// Skips a test that needs huge or small pages if it gets others, or if the system does not tell.
 void need(Pages pages, const Buffer &memory);
 
+/// The thresholds of a named processor whose cores have 1 MiB of cache each; worlds have that with string moves.
+Profile measured(bool shares_cores, std::string_view name = "intel");
+
 struct Rank {
     int rank = 0;
     std::shared_ptr<Arena> arena;
@@ -60,6 +65,8 @@ struct WorldOptions {
     bool may_attach = false;
     /// The cores of ranks share no cache.
     bool is_far = false;
+    /// The processor and its caches, whatever this machine's are.
+    std::optional<Profile> profile{};
     /// Slots of the staging pool that a rank's communicators share.
     std::size_t max_slots = 8;
     /// The rate of a paced link of each rank; 0: they have none.

@@ -37,7 +37,7 @@ def shared_memory(num_ranks: int, arena_bytes: int = 1 << 28) -> list[Any]:
     presences = [context.presence_offset for context in contexts]
     members = list(range(num_ranks))
     for rank, context in enumerate(contexts):
-        context.join(rank, descriptors, presences, True, [], [], [])
+        context.join(rank, descriptors, presences, _core.profile_of("generic", True), [], [], [])
     return [_core.Communicator(context, members, rank, endpoints, False) for rank, context in enumerate(contexts)]
 
 

@@ -60,7 +60,7 @@ Context::~Context() {
 }
 
 void Context::join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets,
-                   bool shares_cores, std::span<const int> neighbours, std::span<const int> beside,
+                   const Profile &profile, std::span<const int> neighbours, std::span<const int> beside,
                    std::span<const int> far) {
     std::vector<Rank> ranks(descriptors.size());
     bool attaches = may_attach_;
@@ -85,7 +85,7 @@ void Context::join(int rank, std::span<const int> descriptors, std::span<const s
     max_slots_ = std::min(max_slots_, room_);
     near_bytes_ = piece_bytes / (1 + beside.size());
     rank_ = rank;
-    shares_cores_ = shares_cores;
+    profile_ = profile;
     ranks_ = std::move(ranks);
     presence_->attaches.store(attaches ? 1 : 0, std::memory_order_release);
     std::vector<Guard::Rank> guarded;

@@ -4,6 +4,7 @@
 #include "control/control.h"
 #include "control/guard.h"
 #include "machine/pages.h"
+#include "machine/profile.h"
 #include "trace/trace.h"
 #include "transport/link.h"
 #include "transport/shm/arena.h"
@@ -40,11 +41,11 @@ class Context {
     /// Where this rank's Presence lies in its arena: peers need it to join.
     std::size_t presence_offset() const { return presence_offset_; }
 
-    /// Maps the arenas of all ranks, in order of rank; `descriptors` stay the caller's. `shares_cores`: whether any two
-    /// ranks have to; all say the same. `neighbours`: those that may run on a core of this one; `beside`: those of them
-    /// that run nowhere else, as does this one. `far`: those whose cores share no cache with one of this rank's.
+    /// Maps the arenas of all ranks, in order of rank; `descriptors` stay the caller's. All ranks give the same
+    /// `profile`. `neighbours`: those that may run on a core of this one; `beside`: those of them that run nowhere
+    /// else, as does this one. `far`: those whose cores share no cache with one of this rank's.
     void join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets,
-              bool shares_cores, std::span<const int> neighbours, std::span<const int> beside,
+              const Profile &profile, std::span<const int> neighbours, std::span<const int> beside,
               std::span<const int> far);
 
     int rank() const { return rank_; }
@@ -59,7 +60,8 @@ class Context {
     bool shares_process(int rank) const { return at(rank).shares_process; }
     /// Whether the rank has found that it can attach to the processes of all others; it may not know yet.
     bool attaches(int rank) const { return at(rank).presence->attaches.load(std::memory_order_acquire) != 0; }
-    bool shares_cores() const { return shares_cores_; }
+    const Profile &profile() const { return profile_; }
+    bool shares_cores() const { return profile_.shares_cores; }
     bool is_neighbour(int rank) const { return at(rank).is_neighbour; }
     bool is_beside(int rank) const { return at(rank).is_beside; }
     bool is_far(int rank) const { return at(rank).is_far; }
@@ -128,7 +130,7 @@ class Context {
     bool may_attach_;
     std::unique_ptr<Link> link_;
     int rank_ = -1;
-    bool shares_cores_ = false;
+    Profile profile_;
     std::vector<Rank> ranks_;
     std::mutex mutex_; // guards the endpoints and the slots
     std::vector<OwnEndpoint> endpoints_;

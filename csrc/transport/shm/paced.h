@@ -18,7 +18,14 @@ class PacedTransport final : public Transport {
 
     Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) override;
     bool keeps_pieces_whole() const override { return inner_.keeps_pieces_whole(); }
-    bool could_lend(Bytes bytes) const override { return inner_.could_lend(bytes); }
+    Reach reach(std::span<const int> peers) const override {
+        Reach found = inner_.reach(peers);
+        found.may_put = found.may_fetch = false;
+        return found;
+    }
+    MemoryKind memory_of(Bytes bytes, std::span<const int> peers, bool asks_for_pages) override {
+        return inner_.memory_of(bytes, peers, asks_for_pages);
+    }
     std::size_t max_head_bytes() const override { return inner_.max_head_bytes(); }
     Published publish_behind(Bytes head, int peer, Bytes bytes, std::uint32_t tag, bool may_lend) override;
     std::uint64_t posted(int peer) const override { return inner_.posted(peer); }

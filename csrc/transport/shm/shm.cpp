@@ -27,7 +27,8 @@ ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank,
         peer_at(i).mapping = &mapping;
         peer_at(i).shares_process = context.shares_process(members_[static_cast<std::size_t>(i)]);
         peer_at(i).is_beside = context.is_beside(members_[static_cast<std::size_t>(i)]);
-        is_far_ = is_far_ || context.is_far(members_[static_cast<std::size_t>(i)]);
+        peer_at(i).is_far = context.is_far(members_[static_cast<std::size_t>(i)]);
+        is_far_ = is_far_ || peer_at(i).is_far;
         peer_at(i).process_id = context.process_id(members_[static_cast<std::size_t>(i)]);
     }
     for (int i = 0; i < size; ++i) {
@@ -77,16 +78,6 @@ void ShmTransport::prepare(int peer, std::size_t num_bytes) {
         __builtin_prefetch(&line, 1);
 #endif
     }
-}
-
-bool ShmTransport::copies_faster(std::size_t num_bytes, std::size_t footprint) const {
-    // What its core's own cache holds changed, readers fetch from there line by line, and it is fetched back to be
-    // changed again: a slot, whose lines have left both, is quicker. From the cache of all cores they read at once.
-    return num_bytes >= least_far_bytes && (fits_own_cache(footprint) || is_far_);
-}
-
-bool ShmTransport::is_held_by_cores(std::size_t footprint) const {
-    return !has_quick_string_moves() && !is_far_ && fits_own_cache(footprint);
 }
 
 void ShmTransport::post(int peer, const Endpoint::Line &message, std::uint16_t num_cells) {
@@ -145,11 +136,21 @@ bool ShmTransport::can_attach(int peer) const {
     return !peer_at(peer).shares_process && attaches(peer) && attaches(rank_);
 }
 
-bool ShmTransport::could_lend(Bytes bytes) const {
-    for (int peer = 0; peer < size(); ++peer) {
-        if (peer != rank_ && peer_at(peer).shares_process) return true;
+Reach ShmTransport::reach(std::span<const int> peers) const {
+    Reach found{.may_put = true, .may_fetch = true, .line_bytes = most_bytes_in_lines};
+    for (const int peer : peers) {
+        found.may_fetch = found.may_fetch && can_attach(peer);
+        found.is_far = found.is_far || peer_at(peer).is_far;
     }
-    return context_.arena().mapping()->contains(bytes.data(), bytes.size());
+    return found;
+}
+
+MemoryKind ShmTransport::memory_of(Bytes bytes, std::span<const int> peers, bool asks_for_pages) {
+    if (context_.arena().mapping()->contains(bytes.data(), bytes.size())) return MemoryKind::registered;
+    const auto shares_process = [this](int peer) { return peer_at(peer).shares_process; };
+    if (std::ranges::all_of(peers, shares_process)) return MemoryKind::same_process;
+    const bool is_huge = asks_for_pages && context_.page_map().of(bytes) == Pages::huge;
+    return is_huge ? MemoryKind::huge_pages : MemoryKind::small_pages;
 }
 
 bool ShmTransport::has_room(std::span<const int> peers, std::uint64_t num_lines) {
@@ -184,7 +185,7 @@ Published ShmTransport::publish_elsewhere(Bytes head, std::span<const int> peers
     Published published{.num_bytes = std::min(bytes.size(), piece_bytes)};
     const Mapping &arena = *context_.arena().mapping();
     const auto shares_process = [&](int peer) { return peer_at(peer).shares_process; };
-    may_lend = may_lend && bytes.size() >= least_lent_bytes;
+    may_lend = may_lend && bytes.size() > most_copied;
     message.num_head_bytes = static_cast<std::uint8_t>(head.size());
     std::ranges::copy(head, message.elsewhere.head.begin());
     if (may_lend && arena.contains(bytes.data(), bytes.size())) {
@@ -274,7 +275,7 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
         const bool is_handed = tier == Endpoint::Tier::handed || tier == Endpoint::Tier::handed_back;
         const Bytes behind = is_handed ? Bytes(start, there) : Bytes();
         // It comes from the other core while its reader looks at the head.
-        for (std::size_t at = 0; at < std::min(behind.size(), most_asked_ahead); at += cache_line) {
+        for (std::size_t at = 0; at < std::min(behind.size(), most_asked_behind_head); at += cache_line) {
             __builtin_prefetch(start + at);
         }
         return {.bytes = head.subspan(from.consumed, of_head), .tag = line.tag, .behind = behind};
@@ -315,8 +316,7 @@ void ShmTransport::release(int peer, std::size_t num_bytes) {
     const std::size_t all = from.at_hand; // the line may say something else by now
     std::byte *const read = std::exchange(from.only_here, nullptr);
     // Who looked for it in vain takes some of the peer's work; who comes late has enough of its own.
-    if (read != nullptr && from.was_missed && all >= least_far_bytes && !from.is_beside)
-        take_lines(read, read + num_bytes);
+    if (read != nullptr && from.was_missed && all > most_copied && !from.is_beside) take_lines(read, read + num_bytes);
     from.consumed += num_bytes;
     if (from.consumed < all) return;
     from.consumed = 0;

@@ -150,6 +150,10 @@ class Endpoint {
 
 class ShmTransport final : public Transport {
   public:
+    /// What goes as one message in line, or as two: they come one behind the other, while of a slot only the flag tells
+    /// where to ask for it. Three lines have won nothing.
+    static constexpr std::size_t most_bytes_in_lines = 2 * Endpoint::inline_bytes;
+
     /// `members` are ranks of the context; offsets lead to each one's endpoint in its arena.
     ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets, Lane lane);
     ~ShmTransport() override;
@@ -158,16 +162,14 @@ class ShmTransport final : public Transport {
         return publish_all({}, peers, bytes, tag, may_lend);
     }
     bool keeps_pieces_whole() const override { return true; }
-    bool could_lend(Bytes bytes) const override;
+    Reach reach(std::span<const int> peers) const override;
+    MemoryKind memory_of(Bytes bytes, std::span<const int> peers, bool asks_for_pages) override;
     bool awaits_handed(int peer, std::size_t num_bytes) const override;
     std::size_t max_head_bytes() const override { return Endpoint::head_bytes; }
     Published publish_behind(Bytes head, int peer, Bytes bytes, std::uint32_t tag, bool may_lend) override {
         return publish_all(head, std::span(&peer, 1), bytes, tag, may_lend);
     }
     void prepare(int peer, std::size_t num_bytes) override;
-    bool copies_faster(std::size_t num_bytes, std::size_t footprint) const override;
-    bool shares_no_cache() const override { return is_far_; }
-    bool is_held_by_cores(std::size_t footprint) const override;
     std::uint64_t posted(int peer) const override { return peer_at(peer).posted; }
     std::uint64_t released(int peer) const override;
     View view(int peer) override;
@@ -186,9 +188,6 @@ class ShmTransport final : public Transport {
     std::span<const Window> granted(int peer, std::uint32_t tag, std::uint64_t num_posted) override;
     bool put(std::span<const int> peers, std::span<std::byte *const> places, Bytes bytes, std::uint32_t tag,
              bool past_caches, const Making &make = {}) override;
-    bool shares_cores() const override { return context_.shares_cores(); }
-    bool can_attach(int peer) const override;
-    bool pays_to_attach(Bytes bytes, std::size_t least_in_huge_pages, std::size_t least_bytes) override;
     bool lend(int peer, Bytes bytes, std::uint32_t tag) override;
     std::uint64_t offer(int peer, std::span<std::byte> memory, bool may_attach) override;
     void take_back(int peer, const std::byte *memory) override;
@@ -221,36 +220,14 @@ class ShmTransport final : public Transport {
     ControlPage &control(int member) const { return endpoint(member).control(); }
 
   private:
-    /// What goes as one message in line, or as two: they come one behind the other, while of a slot only the flag tells
-    /// where to ask for it. Three lines have won nothing.
-    static constexpr std::size_t most_bytes_in_lines = 2 * Endpoint::inline_bytes;
     static constexpr std::uint64_t num_lines_of(std::size_t num_bytes) {
         return num_bytes > Endpoint::inline_bytes ? 2 : 1;
     }
-    /// Below this, copying is cheaper than waiting for the readers at the end.
-    static constexpr std::size_t least_lent_bytes = 4096;
     /// In the word of an offer: an address in this process, and not an offset in its arena.
     static constexpr std::uint64_t attached_offer = std::uint64_t{1} << 63;
-    /// The parts of a slot are written, and its readers told of them, one after another. Each is a quarter of it, but
-    /// no longer than this.
-    static constexpr std::size_t most_near_part = std::size_t{16} << 10;
-    /// Nor shorter where the reader's cache is another: stores past the caches have to be over before it is told of a
-    /// part, and the line that tells it takes long.
-    static constexpr std::size_t least_far_part = std::size_t{32} << 10;
-    /// Up to this, a slot that was just read is the quickest to write, as its lines are near; above it, one that was
-    /// read long ago: its lines have left the reader's cache, so that nobody has to be asked for them. Of a
-    /// message to a rank beside this one it is always the former; of what goes to several that has lost.
-    static constexpr std::size_t most_hot_bytes = 4096;
-    /// Of what a message has behind its head: as much as can be on its way to a core at a time.
-    static constexpr std::size_t most_asked_ahead = 1024;
     /// Of one peer. A sender that is further ahead would write where the reader has read just now. Where ranks share
     /// cores, however, a few bytes are not worth that all have a turn. A blocking send of a message waits there, too.
     static constexpr std::ptrdiff_t max_unread = 4;
-    static constexpr std::size_t most_bytes_ahead = std::size_t{64} << 10;
-    /// Shorter messages are handled alike however far the peer's core is.
-    static constexpr std::size_t least_far_bytes = 4096;
-    /// Of what is made while it is put: a part that stays in the nearest cache until it is written to all.
-    static constexpr std::size_t made_bytes = std::size_t{8} << 10;
     /// Messages may lie unread for long, and collectives shall not be slow meanwhile.
     static constexpr std::ptrdiff_t max_slots_of_messages = 4;
     /// Slots of which each peer gets a part, to be handed to and fro; where ranks share cores, slots for messages to
@@ -282,6 +259,7 @@ class ShmTransport final : public Transport {
         Endpoint::Tier tier{};           // and its tier
         bool shares_process = false;
         bool is_beside = false;          // on the same core
+        bool is_far = false;             // on one that shares no cache with this rank's
         mutable bool was_missed = false; // that message, or some of it, was looked for in vain
         pid_t process_id = 0;
         bool may_await = false;           // what was stored since ring()
@@ -332,6 +310,7 @@ class ShmTransport final : public Transport {
     /// A peer's word is never trusted beyond what this rank knows by itself.
     [[noreturn]] void refuse(int peer) const;
     bool attaches(int member) const;
+    bool can_attach(int peer) const;
     bool has_room(std::span<const int> peers, std::uint64_t num_lines = 1);
     Published publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
     Published publish_elsewhere(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);

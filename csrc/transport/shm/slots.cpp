@@ -50,7 +50,7 @@ ShmTransport::Staged ShmTransport::make_staged(Context::Slot slot, int reserved_
 /// had been returned and taken again, for which the pool would be locked twice.
 std::optional<ShmTransport::Staged> ShmTransport::take_again(std::size_t num_bytes) {
     const auto is_free = [this](std::size_t at) { return at < staged_.size() && is_read(staged_[at], false); };
-    if (num_bytes > most_hot_bytes || !is_free(0) || is_free(1)) return std::nullopt;
+    if (num_bytes > most_copied || !is_free(0) || is_free(1)) return std::nullopt;
     if (staged_[0].reserved_for >= 0 || num_bytes > piece_bytes - staged_[0].slot.used) return std::nullopt;
     std::optional<Staged> staged = std::move(staged_.front());
     staged_.erase(staged_.begin());
@@ -62,7 +62,7 @@ std::optional<ShmTransport::Staged> ShmTransport::take_again(std::size_t num_byt
 /// For a short message, what is left of the slot that was taken last for one to other peers: so what each of many gets
 /// of its own takes one slot, not many.
 std::optional<ShmTransport::Staged> ShmTransport::take_rest(std::span<const int> peers, std::size_t num_bytes) {
-    if (staged_.empty() || num_bytes > most_hot_bytes) return std::nullopt;
+    if (staged_.empty() || num_bytes > most_copied) return std::nullopt;
     Staged &last = staged_.back();
     if (last.packed == 0 || num_bytes > piece_bytes - last.slot.used - last.packed) return std::nullopt;
     const auto reads_it = [&last](int peer) {
@@ -92,7 +92,7 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
         return reader != slot.readers.end() && (slot.packed == 0 || reader->second > to.seen_released);
     });
     const auto num_ahead = static_cast<std::ptrdiff_t>(context_.shares_cores() ? most_bytes_ahead / num_bytes : 0);
-    if (num_bytes > most_hot_bytes && num_unread >= std::max(max_unread, num_ahead)) return std::nullopt;
+    if (num_bytes > most_copied && num_unread >= std::max(max_unread, num_ahead)) return std::nullopt;
     const auto num_pooled = std::ranges::count_if(staged_, [](const Staged &slot) { return slot.reserved_for < 0; });
     if (lane_ == Lane::collectives || num_pooled < max_slots_of_messages) {
         auto slot = context_.take_slot(num_bytes, !is_far_);
@@ -129,7 +129,7 @@ bool ShmTransport::stage(std::span<const int> peers, Endpoint::Line &message, By
     slot.is_far = slot.is_far || !is_near;
     const bool other_cache = !whole && is_far_ && (slot.is_far || slot.was_far);
     const std::size_t taken = round_up(bytes.size(), cache_line);
-    if (bytes.size() <= most_hot_bytes) staged->packed += staged->reserved_for < 0 ? taken : 0;
+    if (bytes.size() <= most_copied) staged->packed += staged->reserved_for < 0 ? taken : 0;
     else if (!whole) slot.used += taken;
     for (int peer : peers) staged->readers.emplace_back(peer, peer_at(peer).posted + 1);
     staged_.push_back(std::move(*staged));
@@ -145,7 +145,7 @@ void ShmTransport::fill(std::span<const int> peers, Endpoint::Line &message, std
     message.num_bytes = static_cast<std::uint32_t>(bytes.size());
     const std::size_t quarter = round_up((bytes.size() + 3) / 4, Endpoint::cell_bytes);
     std::size_t part_bytes = bytes.size();
-    if (bytes.size() < least_far_bytes) how = Filling::whole;
+    if (bytes.size() <= most_copied) how = Filling::whole;
     else if (how == Filling::near) part_bytes = std::min(quarter, most_near_part);
     else if (how == Filling::past_caches) part_bytes = std::max(quarter, least_far_part);
     for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {

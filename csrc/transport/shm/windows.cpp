@@ -83,11 +83,11 @@ bool ShmTransport::put(std::span<const int> peers, std::span<std::byte *const> p
         return peer_at(peer).its_board->call.load(std::memory_order_seq_cst) == peer_at(peer).windows_of;
     };
     if (!has_room(peers) || !std::ranges::all_of(peers, stands)) return false;
-    const std::size_t part_bytes = make ? made_bytes : bytes.size();
+    const std::size_t part_bytes = make ? made_part : bytes.size();
     // To several, memory would have to take the same bytes several times; and with string moves at hand, which fetch
     // no line, the stores of a fold bring lines as soon.
     const bool other_cache =
-        places.size() == 1 && bytes.size() >= least_far_bytes && is_far_ && !(make && has_quick_string_moves());
+        places.size() == 1 && bytes.size() > most_copied && is_far_ && !(make && has_quick_string_moves());
     const bool in_one_pass = make && !past_caches && !other_cache;
     for (std::size_t begin = 0; begin < bytes.size(); begin += part_bytes) {
         const Bytes part = bytes.subspan(begin, std::min(part_bytes, bytes.size() - begin));
@@ -113,18 +113,6 @@ bool ShmTransport::put(std::span<const int> peers, std::span<std::byte *const> p
         post(peers[i], message);
     }
     return true;
-}
-
-bool ShmTransport::pays_to_attach(Bytes bytes, std::size_t least_in_huge_pages, std::size_t least_bytes) {
-    const bool is_long = bytes.size() >= least_bytes;
-    if ((!is_long && bytes.size() < least_in_huge_pages) || could_lend(bytes)) return is_long;
-    switch (context_.page_map().of(bytes)) {
-    case Pages::huge: return true;
-    // To look up one of 4 KiB takes as long as to copy it twice.
-    case Pages::small: return is_long && !has_quick_string_moves();
-    case Pages::unknown: break;
-    }
-    return is_long;
 }
 
 bool ShmTransport::lend(int peer, Bytes bytes, std::uint32_t tag) {

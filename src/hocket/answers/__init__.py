@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from hocket.answers.simulation_case import DEFAULT_BYTES as DEFAULT_BYTES
     from hocket.answers.simulation_case import SimulationCase as SimulationCase
     from hocket.answers.simulation_case import cases_of as cases_of
+    from hocket.answers.ways import Travel as Travel
+    from hocket.answers.ways import Ways as Ways
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
@@ -52,5 +54,6 @@ else:
             "shown": ["ShownSchedule", "show"],
             "shown_collective": ["HeldBlock", "ShownCollective"],
             "simulation_case": ["DEFAULT_BYTES", "SimulationCase", "cases_of"],
+            "ways": ["Travel", "Ways"],
         },
     )

@@ -11,6 +11,7 @@ from hocket.answers.networks import Network, named_network
 from hocket.answers.predictions import Prediction
 from hocket.answers.quantities import parse_size, ranks_of_layout, read_layout, read_num_ranks
 from hocket.answers.simulation_case import DEFAULT_BYTES, SimulationCase, algorithms_of, check_collective
+from hocket.answers.ways import Ways, ways_of
 from hocket.overloads import overload
 
 if TYPE_CHECKING:
@@ -83,6 +84,10 @@ class Explanation(Answer):
         from hocket.view import explain_text
 
         return " ".join(explain_text.reasons(self.as_json()))
+
+    def ways(self) -> Ways:
+        """Returns by which ways the data of the call travels with the algorithm that runs."""
+        return ways_of(self.collective, self.algorithm, self.num_ranks, self.num_bytes)
 
     def _print(self, console: "Terminal") -> None:
         """Prints the candidates, why one of them runs, and which is the fastest at which size."""

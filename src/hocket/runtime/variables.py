@@ -12,6 +12,7 @@ CMA = "HOCKET_CMA"
 TRACE = "HOCKET_TRACE"
 DEBUG = "HOCKET_DEBUG"
 PACED_LINK = "HOCKET_PACED_LINK"
+PROFILE = "HOCKET_PROFILE"
 
 Scope = Literal["rank", "rank 0 for all", "launcher"]
 
@@ -67,6 +68,13 @@ VARIABLES = (
         "The tuner file, which says what algorithm runs at what size; an empty value means no file.",
     ),
     Variable(
+        PROFILE,
+        "hocket.runtime.choice.profile",
+        "rank 0 for all",
+        "that of the processor",
+        "The processor, or a TOML file of lengths, by which data finds its way between ranks (docs/reports/routes.md).",
+    ),
+    Variable(
         CACHE,
         "hocket.runtime.cache",
         "rank",
@@ -78,7 +86,7 @@ VARIABLES = (
         "hocket.runtime.ranks.environment",
         "rank",
         "1",
-        "Whether other ranks may read and write this rank's private memory (1), or data is staged instead (0).",
+        "Whether other ranks may read this rank's private memory (1), or data is staged instead (0).",
     ),
     Variable(
         TRACE,

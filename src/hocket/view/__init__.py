@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hocket.view.traces.trace_tables import print_summary as print_summary
     from hocket.view.traces.trace_timeline import Timeline as Timeline
     from hocket.view.traces.trace_view import write_page as write_page
+    from hocket.view.ways_text import print_ways as print_ways
     from hocket.view.words import name_bandwidth as name_bandwidth
     from hocket.view.words import name_bytes as name_bytes
     from hocket.view.words import name_case as name_case
@@ -60,6 +61,7 @@ else:
             "traces.trace_tables": ["print_summary"],
             "traces.trace_timeline": ["Timeline"],
             "traces.trace_view": ["write_page"],
+            "ways_text": ["print_ways"],
             "words": [
                 "name_bandwidth",
                 "name_bytes",

@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--algorithm", metavar="FILE.py:NAME,...", help="algorithms of your own, to compare with the built-in ones"
     )
     parser.add_argument("--measure", action="store_true", help="time the algorithms now, at this size")
+    parser.add_argument("--ways", action="store_true", help="print by which ways the data travels between the ranks")
     add_topology(parser)
     add_layout(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -43,9 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the explanation. Raises ValueError for a bad argument, HocketError if a measuring rank fails."""
-    from hocket.answers import explain
+    from hocket.answers import Answer, Explanation, explain
 
-    found = explain(
+    if arguments.ways and arguments.topology is not None:
+        raise ValueError("--ways tells how data travels on this host and excludes --topology; leave one of them out")
+    found: Answer = explain(
         arguments.collective,
         arguments.bytes,
         ranks=arguments.ranks,
@@ -58,6 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
         groups=arguments.groups,
         dims=arguments.dims,
     )
+    if arguments.ways and isinstance(found, Explanation):
+        found = found.ways()
     if arguments.json:
         print(json.dumps(found.as_json()))
     else:

@@ -21,6 +21,7 @@ from hocket.algorithms import Algorithm, registry
 from hocket.algorithms import find as find_algorithms
 from hocket.errors import CollectiveMismatch, CommunicationError, did_you_mean
 from hocket.runtime import memory
+from hocket.runtime.choice.profile import profile_from
 from hocket.runtime.choice.select import Policy
 from hocket.runtime.communicator import groups
 from hocket.runtime.communicator.call_settings import CallSettings, check_algorithm, check_order, check_timeout
@@ -83,19 +84,21 @@ def init(
         cores = [said["cores"] for said in members.hellos]
         with_core, places = have_cores(cores), [of(cores, members.rank) for of in (neighbours, beside, far)]
         presences = [said["presence"] for said in members.hellos]
-        core.join(members.rank, members.descriptors, presences, not all(with_core), *places)
+        if members.config["error"]:
+            raise ValueError(f"rank 0 cannot use its configuration: {members.config['error']}")
+        shares_cores = not all(with_core)
+        profile = profile_from(members.config["profiles"][shares_cores], shares_cores=shares_cores)
+        core.join(members.rank, members.descriptors, presences, profile, *places)
     finally:
         for descriptor in members.descriptors:
             os.close(descriptor)
-    if members.config["error"]:
-        raise ValueError(f"rank 0 cannot use its configuration: {members.config['error']}")
     trace.joined(members.rank, members.size, members.config["job"])
     context = Context(core, members.rank, members.size, with_core[members.rank], num_cores(cores), environment.cancel)
     watch_process()
     _end_with_rank(context)
     endpoints = [said["endpoint"] for said in members.hellos]
     communicator = Communicator(context, tuple(range(members.size)), members.rank, endpoints)
-    communicator._policy = replace(Policy.decode(members.config["policy"]), shares_cores=not all(with_core))
+    communicator._policy = replace(Policy.decode(members.config["policy"]), shares_cores=shares_cores)
     return communicator
 
 

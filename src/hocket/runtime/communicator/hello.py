@@ -3,8 +3,10 @@
 import os
 import secrets
 from collections.abc import Sequence
+from typing import Any
 
 from hocket.errors import RendezvousError
+from hocket.runtime.choice.profile import read_profiles
 from hocket.runtime.choice.select import Policy
 
 
@@ -31,10 +33,11 @@ def check_links(links: Sequence[Sequence[float] | None]) -> None:
             )
 
 
-def configuration() -> dict[str, str]:
-    """Returns what rank 0 sends to all: the policy of its environment, or why it cannot be read; a name for the job."""
+def configuration() -> dict[str, Any]:
+    """Returns what rank 0 sends to all: a name for the job, and the policy and profiles of its environment."""
     job = secrets.token_hex(4)
     try:
-        return {"policy": Policy.from_environment(os.environ).encode(), "error": "", "job": job}
+        policy, profiles = Policy.from_environment(os.environ).encode(), read_profiles(os.environ)
     except (ValueError, OSError) as error:
-        return {"policy": "", "error": str(error), "job": job}
+        return {"error": str(error), "job": job}
+    return {"policy": policy, "profiles": profiles, "error": "", "job": job}
