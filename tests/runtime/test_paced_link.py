@@ -93,9 +93,10 @@ def timed_all_reduce() -> tuple[float, float]:
 def test_a_call_takes_as_long_as_its_bytes_and_the_cpu_sleeps_meanwhile() -> None:
     bytes_per_second = 4e6  # so slow that nothing else matters: each of two ranks sends 1 MiB in 0.26 s
     with paced_link(bytes_per_second, 0.01):
-        for wall, cpu in run_ranks(timed_all_reduce, 2, kind="process"):
-            assert wall >= (1 << 20) / bytes_per_second + 0.01
-            assert cpu < wall / 2  # a rank that polls would use all of it
+        times = run_ranks(timed_all_reduce, 2, kind="process")
+        # Of the rank that began first: the other may have left the barrier as much later as its message takes.
+        assert max(wall for wall, _ in times) >= (1 << 20) / bytes_per_second + 0.01
+        assert all(cpu < wall / 2 for wall, cpu in times)  # a rank that polls would use all of it
 
 
 def under_its_own_link() -> str:
