@@ -21,7 +21,7 @@ OTHERS = {
     "transport/shm/shm.h": {"cell_bytes"},
 }
 COMMENT = re.compile(r"//.*")
-COMPARED = re.compile(r"[<>]=?\s*(?:std::size_t\{)?(?:\d{4,}\b|\d+\}? << (?:10|20))")
+COMPARED = re.compile(r"[<>]=?\s*(?:std::size_t\{)?(?:\d[\d']{3,}|\d+\}? << (?:10|20))")
 NAMED = re.compile(r"\b(\w+) = \(?(?:std::size_t\{\d+\} << (?:10|14|20)|\d{4,}\b)")
 
 

@@ -15,8 +15,8 @@ inline constexpr std::size_t least_by_lines = 2048, least_by_string_moves = std:
 /// as much as can be on its way to a core at a time.
 inline constexpr std::size_t most_asked_ahead = 2048, most_asked_behind_head = 1024;
 
-/// Up to this, a copy in a slot takes less time than to wait for readers at the end, or for the place where one wants
-/// it; and it is handled alike however far a reader's core is, in a slot that was just read.
+/// Up to this, data is copied into a slot: that takes less time than to lend it and wait at the end until it is read,
+/// or than to find out where a reader wants it. How far a reader's core is makes no difference to so little.
 inline constexpr std::size_t most_copied = 4096;
 /// Of what is made while it is put: a part that stays in the nearest cache until it is written to all readers.
 inline constexpr std::size_t made_part = std::size_t{8} << 10;

@@ -6,6 +6,7 @@
 #include "machine/profile.h"
 
 #include <algorithm>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 #include <string_view>
@@ -65,12 +66,12 @@ void bind_machine(nb::module_ &module) {
         .def_ro("halve", &Profile::halve);
     module.def(
         "profile_of",
-        [](std::string_view name, bool shares_cores) {
-            const auto found = profile_of(name, shares_cores);
+        [](std::string_view name, bool shares_cores, std::optional<std::size_t> own_cache) {
+            const auto found = profile_of(name, shares_cores, own_cache.value_or(bytes_of_own_cache()));
             if (!found) throw nb::value_error("profile_of: expected one of PROFILES");
             return *found;
         },
-        "name"_a, "shares_cores"_a);
+        "name"_a, "shares_cores"_a, "own_cache"_a = nb::none());
     module.def(
         "bytes_per_second",
         [](std::string_view name, std::size_t footprint, const std::vector<int> &cores, double seconds) {

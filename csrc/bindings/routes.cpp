@@ -16,13 +16,19 @@ using namespace hocket;
 
 namespace {
 
-/// Reaches its peers as it is told, and carries nothing.
+/// Reaches its peers as it is told, and carries nothing. Memory below `end` is made up, and of the kind that it is
+/// told.
 class Described final : public Transport {
   public:
+    static constexpr std::uintptr_t input = std::uintptr_t{1} << 40, output = std::uintptr_t{1} << 42,
+                                    end = std::uintptr_t{1} << 44;
+
     Described(const Reach &reach, MemoryKind memory) : reach_(reach), memory_(memory) {}
 
     Reach reach(std::span<const int>) const override { return reach_; }
-    MemoryKind memory_of(Bytes, std::span<const int>, bool) override { return memory_; }
+    MemoryKind memory_of(Bytes bytes, std::span<const int>, bool) override {
+        return reinterpret_cast<std::uintptr_t>(bytes.data()) < end ? memory_ : MemoryKind::small_pages;
+    }
     Published publish(std::span<const int>, Bytes, std::uint32_t, bool) override { return {}; }
     std::uint64_t posted(int) const override { return 0; }
     std::uint64_t released(int) const override { return 0; }
@@ -48,12 +54,17 @@ void bind_routes(nb::module_ &module) {
         .value("registered", MemoryKind::registered)
         .value("same_process", MemoryKind::same_process)
         .value("huge_pages", MemoryKind::huge_pages)
-        .value("small_pages", MemoryKind::small_pages);
+        .value("small_pages", MemoryKind::small_pages)
+        .value("unknown_pages", MemoryKind::unknown_pages);
     nb::class_<Reach>(module, "Reach")
         .def(
             "__init__",
             [](Reach *self, bool is_stream, bool may_put, bool may_fetch, bool is_far, std::size_t line_bytes) {
-                new (self) Reach{is_stream, may_put, may_fetch, is_far, line_bytes};
+                new (self) Reach{.is_stream = is_stream,
+                                 .may_put = may_put,
+                                 .may_fetch = may_fetch,
+                                 .is_far = is_far,
+                                 .line_bytes = line_bytes};
             },
             nb::kw_only(), "is_stream"_a = false, "may_put"_a = true, "may_fetch"_a = true, "is_far"_a = false,
             "line_bytes"_a = ShmTransport::most_bytes_in_lines);
@@ -72,14 +83,19 @@ void bind_routes(nb::module_ &module) {
     // For each send of a plan with even blocks: its step, its readers, its bytes and its route.
     module.def(
         "routes",
-        [](const Plan &plan, int dtype, std::size_t block, MemoryKind memory, const Reach &reach,
+        [](const Plan &plan, bool in_place, int dtype, std::size_t block, MemoryKind memory, const Reach &reach,
            const Profile &profile) {
             Described transport(reach, memory);
             Executor executor(plan, transport, profile);
             const std::vector<std::uint64_t> in(plan.shape().input_blocks.size(), block),
                 out(plan.shape().output_blocks.size(), block);
             executor.start(
-                {.dtype = static_cast<Dtype>(dtype), .block = block, .input_counts = in, .output_counts = out});
+                {.dtype = static_cast<Dtype>(dtype),
+                 .block = block,
+                 .input = reinterpret_cast<const std::byte *>(in_place ? Described::output : Described::input),
+                 .output = reinterpret_cast<std::byte *>(Described::output),
+                 .input_counts = in,
+                 .output_counts = out});
             nb::list rows;
             for (std::size_t i = 0; i < plan.instructions().size(); ++i) {
                 const Instruction &one = plan.instructions()[i];
@@ -91,5 +107,5 @@ void bind_routes(nb::module_ &module) {
             }
             return rows;
         },
-        "plan"_a, "dtype"_a, "block"_a, "memory"_a, "reach"_a, "profile"_a);
+        "plan"_a, "in_place"_a, "dtype"_a, "block"_a, "memory"_a, "reach"_a, "profile"_a);
 }

@@ -29,7 +29,7 @@ struct Presence {
     // shall not. Then whether it can attach to all of them.
     std::atomic<std::int32_t> process_id;
     std::atomic<std::uint64_t> token_address;
-    std::atomic<std::uint32_t> attaches;
+    std::atomic<std::uint32_t> attaches;     // 0: it is yet to find out
     std::atomic<std::uint32_t> num_departed; // of the others, those that will never look into this arena again
     /// Offsets of this rank's control pages, so that whoever learns of a death can tell everybody.
     std::array<std::atomic<std::uint64_t>, max_endpoints> endpoints;

@@ -209,6 +209,7 @@ class Executor {
     std::uint64_t num_moves_ = 0;
     int budget_ = 0;            // of this advance(), in pieces
     bool bound_ = false;        // sizes and places are those of launch_
+    bool may_change_ = false;   // a route, when it is asked for again
     bool is_short_ = false;     // each task has one piece, which is sure to be copied by the transport
     std::vector<Task *> order_; // in which short ones are done
     bool in_order_ = false;     // those before next_ are done, and those in ahead_; others perhaps in part

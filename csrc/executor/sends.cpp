@@ -1,7 +1,6 @@
 // The part of the executor that sends: which way a piece goes.
 
 #include "executor/executor.h"
-#include "kernels/copy.h"
 
 #include <algorithm>
 

@@ -1,7 +1,6 @@
 // How a run of a plan begins: sizes and memory are bound to its instructions.
 
 #include "base/error.h"
-#include "base/system.h"
 #include "executor/executor.h"
 
 #include <algorithm>
@@ -40,7 +39,7 @@ void Executor::start(const Launch &launch, std::uint32_t tag) {
     // Programs repeat their calls, often with the same memory.
     const bool as_long =
         bound_ && !plan_.shape().uneven && launch.block == launch_.block && launch.dtype == launch_.dtype;
-    const bool as_before = as_long && launch.input == launch_.input && launch.output == launch_.output;
+    const bool as_before = as_long && launch.input == launch_.input && launch.output == launch_.output && !may_change_;
     launch_ = launch;
     launch_.tag = tag;
     bound_ = false; // until nothing can throw any more
@@ -139,6 +138,7 @@ void Executor::bind_routes(std::size_t num_output_bytes) {
     const bool is_short = longest_bytes_ <= most_copied; // as most are: nobody need be asked where they lie
     const Reach anybody = transport_.reach({});
     const Bytes output(launch_.output, num_output_bytes);
+    may_change_ = false;
     for (Task &task : tasks_) {
         task.route = route_of_short(task.num_bytes, anybody);
         task.stores = Stores::near;
@@ -147,9 +147,12 @@ void Executor::bind_routes(std::size_t num_output_bytes) {
         const Instruction &instruction = *task.instruction;
         Transfer transfer = transfer_of(task);
         if (instruction.sends()) {
-            // As this rank lets its readers write its output, if it is in such memory.
-            transfer.may_be_given = is_reached(transport_.memory_of(output, task.peers, false));
-            task.route = route_of(transfer, Bytes(task.sources[0], task.num_bytes), task.peers, transport_, profile_);
+            // The readers' memory is taken to be like this rank's output, or its source where it has no output.
+            const Bytes source(task.sources[0], task.num_bytes);
+            transfer.may_be_given =
+                is_reached(transport_.memory_of(output.empty() ? source : output, task.peers, false));
+            task.route = route_of(transfer, source, task.peers, transport_, profile_);
+            may_change_ = may_change_ || task.route.may_change;
             continue;
         }
         peers_.clear();

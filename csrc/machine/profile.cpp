@@ -60,13 +60,6 @@ std::string_view find_name() {
     return "generic";
 }
 
-std::size_t bytes_of_own_cache() {
-#ifdef _SC_LEVEL2_CACHE_SIZE
-    if (const long found = sysconf(_SC_LEVEL2_CACHE_SIZE); found > 0) return static_cast<std::size_t>(found);
-#endif
-    return Profile{}.own_cache; // a common size
-}
-
 const Row *row_of(std::string_view name) {
     const auto found = std::ranges::find(names, name);
     return found == names.end() ? nullptr : &rows[static_cast<std::size_t>(found - names.begin())];
@@ -81,12 +74,20 @@ std::string_view own_profile() {
     return found;
 }
 
-std::optional<Profile> profile_of(std::string_view name, bool shares_cores) {
+std::size_t bytes_of_own_cache() {
+#ifdef _SC_LEVEL2_CACHE_SIZE
+    if (const long found = sysconf(_SC_LEVEL2_CACHE_SIZE); found > 0) return static_cast<std::size_t>(found);
+#endif
+    return Profile{}.own_cache;
+}
+
+std::optional<Profile> profile_of(std::string_view name, bool shares_cores, std::size_t own_cache) {
     const Row *const row = row_of(name);
     if (row == nullptr) return std::nullopt;
     Profile profile = shares_cores ? row->shared_cores : row->own_cores;
-    profile.own_cache = bytes_of_own_cache();
-    // Only string moves put something where its reader's own cache holds it as quickly as that would copy it.
+    profile.own_cache = own_cache;
+    // A put into lines that the reader's own cache holds is only quick by string moves: so the chunk must not fit
+    // there.
     if (!row->has_quick_string_moves && profile.halve != Profile::never)
         profile.halve = std::max(profile.halve, profile.own_cache + 1);
     return profile;

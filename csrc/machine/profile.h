@@ -29,8 +29,11 @@ struct Profile {
 std::span<const std::string_view> profile_names();
 /// The name of this machine's.
 std::string_view own_profile();
-/// The thresholds for a processor, with the caches of this machine. Nothing where the name is unknown.
-std::optional<Profile> profile_of(std::string_view name, bool shares_cores);
+/// What the second level of a core's caches holds here; a common size where that is not known.
+std::size_t bytes_of_own_cache();
+/// The thresholds for a processor with such a cache. Nothing where the name is unknown.
+std::optional<Profile> profile_of(std::string_view name, bool shares_cores,
+                                  std::size_t own_cache = bytes_of_own_cache());
 
 /// Whether this processor's string moves are the quickest way to copy much. The kernel copies by them, too.
 bool has_quick_string_moves();

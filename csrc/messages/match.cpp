@@ -1,6 +1,5 @@
 #include "messages/match.h"
 
-#include "base/system.h"
 #include "kernels/copy.h"
 
 #include <algorithm>

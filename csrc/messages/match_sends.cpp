@@ -1,6 +1,5 @@
 // What the machine that matches messages sends to a peer: which frame is next, and how it goes.
 
-#include "kernels/copy.h"
 #include "messages/match.h"
 
 #include <algorithm>
@@ -47,7 +46,7 @@ Transfer Matcher::transfer_of(std::size_t num_bytes) const {
 }
 
 Route Matcher::route_to(int peer, Bytes message) {
-    if (message.size() <= most_copied) return {}; // which is copied, wherever it lies
+    if (message.size() <= unit_bytes) return {}; // which is copied, wherever it lies, and waits for nobody
     return route_of(transfer_of(message.size()), message, std::span(&peer, 1), transport_, profile_);
 }
 

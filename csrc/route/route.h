@@ -20,9 +20,9 @@ namespace hocket {
 enum class Way : std::uint8_t { line, stage, lend, put, halve, fetch, stream };
 inline constexpr std::array way_names{"line", "stage", "lend", "put", "halve", "fetch", "stream"};
 
-/// Where the source lies. The readers reach the first two by themselves; the others are private, in huge or in small
-/// pages.
-enum class MemoryKind : std::uint8_t { registered, same_process, huge_pages, small_pages };
+/// Where the source lies. The readers reach the first two by themselves; the others are private, in huge, in small or
+/// in unknown pages: the system does not tell, or nobody has written there yet.
+enum class MemoryKind : std::uint8_t { registered, same_process, huge_pages, small_pages, unknown_pages };
 
 /// What a plan or a message says: the same for all pieces of a chunk.
 struct Transfer {
@@ -44,6 +44,7 @@ struct Reach {
     bool is_stream = false;
     bool may_put = false;       // into memory that a reader lets it write
     bool may_fetch = false;     // the reader can read its private memory
+    bool may_change = false;    // a reader is yet to find out whether it can
     bool is_far = false;        // a reader's core shares no cache with this rank's
     std::size_t line_bytes = 0; // that travel with the line which announces them
 };
@@ -53,24 +54,31 @@ struct Route {
     Way otherwise = Way::stage; // where a reader does not let this rank write
     bool whole = false;         // as one message, of which the reader takes as much at a time as it likes
     bool past_caches = false;   // nobody finds it in a cache when it is read next
+    bool may_change = false;    // something is unknown yet, and is asked for again in the next call
 };
 
+constexpr std::size_t twice(std::size_t num_bytes) {
+    return num_bytes > Profile::never / 2 ? Profile::never : 2 * num_bytes;
+}
+
 /// Cores that share no cache have at least two.
-constexpr std::size_t caches_of(const Reach &r, const Profile &p) { return r.is_far ? 2 * p.all_caches : p.all_caches; }
+constexpr std::size_t caches_of(const Reach &r, const Profile &p) {
+    return r.is_far ? twice(p.all_caches) : p.all_caches;
+}
 
 /// Whether no cache holds a chunk until it is read next.
 constexpr bool outgrows_caches(const Transfer &t, const Reach &r, const Profile &p) {
-    return t.num_bytes >= caches_of(r, p) || t.of_all_ranks >= 2 * caches_of(r, p);
+    return t.num_bytes >= caches_of(r, p) || t.of_all_ranks >= twice(caches_of(r, p));
 }
 
 constexpr bool is_reached(MemoryKind memory) {
     return memory == MemoryKind::registered || memory == MemoryKind::same_process;
 }
 
-/// Whether the reader would fetch private memory that lies in such pages as pay most.
-constexpr bool depends_on_pages(const Transfer &t, const Reach &r, const Profile &p) {
-    const bool may_fetch = r.may_fetch && t.only_copied && t.num_readers == 1 && !t.overwritten;
-    return may_fetch && t.num_bytes >= std::min(p.fetch_huge, p.fetch_small);
+/// Whether the one reader would fetch private memory, if it can, in those pages that pay most.
+constexpr bool pays_to_fetch(const Transfer &t, const Profile &p) {
+    return t.only_copied && t.num_readers == 1 && !t.overwritten &&
+           t.num_bytes >= std::min(p.fetch_huge, p.fetch_small);
 }
 
 /// Of up to most_copied bytes, whatever else is so.
@@ -90,20 +98,23 @@ constexpr Route choose(const Transfer &t, const Reach &r, const Profile &p) {
     if (t.num_bytes <= most_copied) return route_of_short(t.num_bytes, r);
     if (!is_reached(t.source)) {
         const std::size_t least = t.source == MemoryKind::huge_pages ? p.fetch_huge : p.fetch_small;
-        const Way way = depends_on_pages(t, r, p) && t.num_bytes >= least ? Way::fetch : Way::stage;
-        return go(way, way);
+        const bool pays = pays_to_fetch(t, p);
+        const Way way = pays && r.may_fetch && t.num_bytes >= least ? Way::fetch : Way::stage;
+        Route route = go(way, way);
+        route.may_change = pays && (r.may_change || (r.may_fetch && t.source == MemoryKind::unknown_pages));
+        return route;
     }
-    // What this core's own cache holds readers would have from there line by line, and it would have to fetch the lines
-    // back to change them: so a copy in a slot, whose lines have left both, is quicker. But what its reader writes back
-    // goes to its cache in any case. And where ranks share cores, more than slots may hold unread takes each of them
-    // several turns.
+    // From this core's own cache readers would fetch a chunk line by line, and this core would have to fetch the lines
+    // back before it changes them. So a copy in a slot, whose lines lie in neither cache, is quicker. It is not if the
+    // reader writes its result back to the chunk, whose lines it then needs anyway; nor where ranks share cores and the
+    // chunk is longer than what may lie unread, so that a copy would take each rank several turns.
     const bool takes_turns = p.shares_cores && t.num_bytes >= most_bytes_ahead;
     const bool is_held = !outgrows && !t.comes_back && !takes_turns && (t.here <= p.own_cache || r.is_far);
     const Way shown = t.overwritten || is_held ? Way::stage : Way::lend;
     if (!r.may_put || !t.may_be_given) return go(shown, shown);
     if (t.is_fresh) return go(Way::put, shown); // it is hot here
-    // While one end works the other would idle, unless they exchange. What caches hold and a far core wants that had
-    // better read itself, as a put would take its lines away.
+    // If a chunk goes one way, the reader would else work while the sender idles. From a far cache the reader had
+    // better read all of it, as a put would take lines away from its own.
     const bool halves = (t.one_way && !r.is_far) || t.num_bytes >= caches_of(r, p);
     if (halves && t.only_copied && t.num_bytes >= p.halve) return go(Way::halve, shown);
     return go(shown, shown);

@@ -60,10 +60,9 @@ class Transport {
     /// Whether up to `piece_bytes` are taken as a whole or not at all, and, if not all of them at once, shown in parts
     /// that anything fits into and the rest of which is coming.
     virtual bool keeps_pieces_whole() const { return false; }
-    /// By which means this rank reaches these. Fixed, except that ranks may find later that they can fetch.
+    /// By which means this rank reaches these. Fixed, once all have found out what they can.
     virtual Reach reach(std::span<const int> /*peers*/) const { return {.is_stream = true}; }
-    /// Where `bytes` of this rank lie, for these readers. Pages are looked up only if `asks_for_pages`, and count as
-    /// small where the system does not tell.
+    /// Where `bytes` of this rank lie, for these readers. Pages are looked up only if `asks_for_pages`.
     virtual MemoryKind memory_of(Bytes /*bytes*/, std::span<const int> /*peers*/, bool /*asks_for_pages*/) {
         return MemoryKind::small_pages;
     }
@@ -162,7 +161,7 @@ class Transport {
 inline Route route_of(Transfer transfer, Bytes bytes, std::span<const int> peers, Transport &transport,
                       const Profile &profile) {
     const Reach reach = transport.reach(peers);
-    transfer.source = transport.memory_of(bytes, peers, depends_on_pages(transfer, reach, profile));
+    transfer.source = transport.memory_of(bytes, peers, reach.may_fetch && pays_to_fetch(transfer, profile));
     return choose(transfer, reach, profile);
 }
 

@@ -21,9 +21,23 @@ not edit it. `hocket explain all_reduce -n 2 -b 1M --ways` prints the routes of 
 |---|---|
 """
 TABLES = """
-A cell tells from which length on a message takes which way; lengths up to {line} B are always *line*, below 4 KiB
-*stage*. *put or lend*: the second way is taken where the reader does not let the sender write. Here the vector of a
-call is twice as long as the message, and two ranks have it.
+A cell tells from which length on a message takes which way. Up to 4 KiB all messages are copied: up to {line} B as
+*line*, else as *stage*. *put or lend*: the second way is taken where the reader does not let the sender write. Each
+call has two ranks, whose vectors are twice as long as the message; of a message, both ends and slots count. Pages that
+the system does not tell, or that nobody has written yet, count as small.
+
+## The profile of a processor
+
+`HOCKET_PROFILE` is the name of a processor ({names}), or a TOML file. Rank 0 reads it for all ranks. What a file leaves
+out is that of the processor:
+
+```toml
+own_cache = 1_048_576     # bytes that the second level of a core's caches holds
+all_caches = 16_777_216   # from here on no cache holds a chunk until it is read next
+fetch_huge = 524_288      # from here on private memory in huge pages is fetched
+fetch_small = "never"     # the same in small pages
+halve = 786_432           # from here on each end moves one half of what goes one way
+```
 """
 TRANSFERS: dict[str, dict[str, Any]] = {
     "a chunk that one reader copies": {"only_copied": True},
@@ -63,9 +77,7 @@ def sizes() -> Iterator[int]:
 
 def profile_of(name: str, shares_cores: bool) -> Any:
     """Returns a profile of a machine with OWN_CACHE."""
-    found = _core.profile_of(name, shares_cores)
-    halve = found.halve if name == "zen5" or found.halve == found.NEVER else max(3 << 18, OWN_CACHE + 1)
-    return _core.Profile(OWN_CACHE, found.all_caches, found.fetch_huge, found.fetch_small, halve, shares_cores)
+    return _core.profile_of(name, shares_cores, OWN_CACHE)
 
 
 def way(transfer: dict[str, Any], memory: str, place: str, num_bytes: int) -> str:
@@ -105,7 +117,7 @@ def cell(transfer: dict[str, Any], memory: str, place: str) -> str:
 def page() -> str:
     """Returns the whole document."""
     lines = [HEAD, *(f"|{name}|{meaning}|\n" for name, meaning in WAYS.items())]
-    lines.append(TABLES.format(line=_core.LINE_BYTES))
+    lines.append(TABLES.format(line=_core.LINE_BYTES, names=", ".join(f"`{name}`" for name in _core.PROFILES)))
     for place in PLACES:
         lines.append(
             f"\n## {place[0].upper()}{place[1:]}\n\n|message|{'|'.join(MEMORIES.values())}|\n|---|---|---|---|---|\n"

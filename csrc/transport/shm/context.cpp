@@ -87,7 +87,8 @@ void Context::join(int rank, std::span<const int> descriptors, std::span<const s
     rank_ = rank;
     profile_ = profile;
     ranks_ = std::move(ranks);
-    presence_->attaches.store(attaches ? 1 : 0, std::memory_order_release);
+    presence_->attaches.store(static_cast<std::uint32_t>(attaches ? Attaches::yes : Attaches::no),
+                              std::memory_order_release);
     std::vector<Guard::Rank> guarded;
     for (const Rank &peer : ranks_) {
         guarded.push_back({*peer.presence, {peer.mapping->base(), peer.mapping->num_bytes()}});

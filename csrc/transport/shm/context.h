@@ -20,6 +20,9 @@
 
 namespace hocket {
 
+/// Whether a rank can read the private memory of all others.
+enum class Attaches : std::uint32_t { unknown, yes, no };
+
 class Context {
   public:
     /// Of staging: 2 MiB, with those that are shared out, and one that is reserved for each peer.
@@ -58,8 +61,10 @@ class Context {
     bool is_dead(int rank) const;
     /// Whether the rank is a thread of this process: then it may read this rank's memory where it lies.
     bool shares_process(int rank) const { return at(rank).shares_process; }
-    /// Whether the rank has found that it can attach to the processes of all others; it may not know yet.
-    bool attaches(int rank) const { return at(rank).presence->attaches.load(std::memory_order_acquire) != 0; }
+    /// What the rank has found, as it joined.
+    Attaches attaches(int rank) const {
+        return static_cast<Attaches>(at(rank).presence->attaches.load(std::memory_order_acquire));
+    }
     const Profile &profile() const { return profile_; }
     bool shares_cores() const { return profile_.shares_cores; }
     bool is_neighbour(int rank) const { return at(rank).is_neighbour; }

@@ -20,7 +20,7 @@ class PacedTransport final : public Transport {
     bool keeps_pieces_whole() const override { return inner_.keeps_pieces_whole(); }
     Reach reach(std::span<const int> peers) const override {
         Reach found = inner_.reach(peers);
-        found.may_put = found.may_fetch = false;
+        found.may_put = found.may_fetch = found.may_change = false;
         return found;
     }
     MemoryKind memory_of(Bytes bytes, std::span<const int> peers, bool asks_for_pages) override {

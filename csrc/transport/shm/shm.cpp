@@ -129,17 +129,20 @@ const std::atomic<Clock::rep> &ShmTransport::arrival_of_first(int peer) const {
     return endpoint(peer).arrivals(lane_, rank_)[at(peer_at(peer).received)];
 }
 
-bool ShmTransport::attaches(int member) const { return context_.attaches(members_[static_cast<std::size_t>(member)]); }
+Attaches ShmTransport::attaches(int member) const {
+    return context_.attaches(members_[static_cast<std::size_t>(member)]);
+}
 
 /// Whether this rank and a peer in another process can reach each other's private memory.
 bool ShmTransport::can_attach(int peer) const {
-    return !peer_at(peer).shares_process && attaches(peer) && attaches(rank_);
+    return !peer_at(peer).shares_process && attaches(peer) == Attaches::yes && attaches(rank_) == Attaches::yes;
 }
 
 Reach ShmTransport::reach(std::span<const int> peers) const {
     Reach found{.may_put = true, .may_fetch = true, .line_bytes = most_bytes_in_lines};
     for (const int peer : peers) {
         found.may_fetch = found.may_fetch && can_attach(peer);
+        found.may_change = found.may_change || attaches(peer) == Attaches::unknown;
         found.is_far = found.is_far || peer_at(peer).is_far;
     }
     return found;
@@ -149,8 +152,9 @@ MemoryKind ShmTransport::memory_of(Bytes bytes, std::span<const int> peers, bool
     if (context_.arena().mapping()->contains(bytes.data(), bytes.size())) return MemoryKind::registered;
     const auto shares_process = [this](int peer) { return peer_at(peer).shares_process; };
     if (std::ranges::all_of(peers, shares_process)) return MemoryKind::same_process;
-    const bool is_huge = asks_for_pages && context_.page_map().of(bytes) == Pages::huge;
-    return is_huge ? MemoryKind::huge_pages : MemoryKind::small_pages;
+    const Pages pages = asks_for_pages ? context_.page_map().of(bytes) : Pages::small;
+    if (pages == Pages::unknown) return MemoryKind::unknown_pages;
+    return pages == Pages::huge ? MemoryKind::huge_pages : MemoryKind::small_pages;
 }
 
 bool ShmTransport::has_room(std::span<const int> peers, std::uint64_t num_lines) {

@@ -309,7 +309,7 @@ class ShmTransport final : public Transport {
     const Endpoint::Line &first_of(const Peer &from) const { return from.incoming[at(from.received)]; }
     /// A peer's word is never trusted beyond what this rank knows by itself.
     [[noreturn]] void refuse(int peer) const;
-    bool attaches(int member) const;
+    Attaches attaches(int member) const;
     bool can_attach(int peer) const;
     bool has_room(std::span<const int> peers, std::uint64_t num_lines = 1);
     Published publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);

@@ -158,7 +158,7 @@ std::optional<Target> ShmTransport::offered(int peer, std::uint64_t word, std::u
     const auto address = [](std::uint64_t number) { return reinterpret_cast<std::byte *>(number); };
     if (from.shares_process) return Target{.place = address(word)};
     if ((word & attached_offer) != 0) {
-        if (!attaches(rank_)) return {};
+        if (attaches(rank_) != Attaches::yes) return {};
         return Target{.place = address(word & ~attached_offer), .attached = true};
     }
     const std::uint64_t limit = from.mapping->num_bytes();

@@ -34,12 +34,12 @@ def routes_of(collective: str, algorithm: str, num_ranks: int, num_bytes: int) -
     schedule = find(collective, algorithm).build(num_ranks)
     num_blocks = 1 if find_collective(collective).blocks == "one" else num_ranks
     block = max(1, exact_bytes(collective, num_bytes, num_ranks) // ITEM_BYTES // num_blocks)
-    dtype = DTYPES.index("float32")
+    dtype, in_place = DTYPES.index("float32"), collective in _IN_PLACE
     found: dict[tuple[int, tuple[str, ...]], list[int]] = {}
     for rank in range(num_ranks):
-        plan = in_core(lower(schedule, rank, collective in _IN_PLACE), collective, algorithm)
+        plan = in_core(lower(schedule, rank, in_place), collective, algorithm)
         by_memory = [
-            _core.routes(plan, dtype, block, getattr(_core.MemoryKind, memory), _core.Reach(), profile)
+            _core.routes(plan, in_place, dtype, block, getattr(_core.MemoryKind, memory), _core.Reach(), profile)
             for memory in MEMORIES
         ]
         for rows in zip(*by_memory, strict=True):

@@ -44,4 +44,5 @@ def print_ways(console: "Terminal", found: dict[str, Any]) -> None:
         if way in taken:
             console.print(f"{way}: {meaning}", markup=False)
     if any(" or " in row[memory] for row in found["travels"] for memory, _ in _MEMORIES):
-        console.print("put or ...: the second way is taken if the reader does not let the sender write.", markup=False)
+        console.print("A or B: the second way is taken if the reader does not let the sender write.", markup=False)
+    console.print("This is float32 without out=, and ranks that may read each other's private memory.", markup=False)

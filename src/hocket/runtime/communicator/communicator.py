@@ -62,9 +62,10 @@ def init(
 
     Without arguments, rank and size come from the program that started the process: `hocket run`, run_ranks, torchrun,
     MPI or Slurm. Without any of them the process is one rank alone. `address` is any text that only these ranks share;
-    timeout is in seconds. Rank 0 reads HOCKET_ALGO and the tuner file for all ranks; HOCKET_TRACE names a file to trace
-    into. Raises RendezvousError (on all ranks that came; it names the missing ones), ResourceError, OSError if the
-    trace cannot be written, and ValueError or TypeError for bad arguments or a bad configuration of rank 0.
+    timeout is in seconds. Rank 0 reads HOCKET_ALGO, HOCKET_PROFILE and the tuner file for all ranks; HOCKET_TRACE names
+    a file to trace into. Raises RendezvousError (on all ranks that came; it names the missing ones), ResourceError,
+    OSError if the trace cannot be written, and ValueError or TypeError for bad arguments or a bad configuration of
+    rank 0.
     """
     environment = discover(rank, size, address, timeout=check_timeout("init", timeout))
     arena = memory.arena(environment.size)
@@ -84,14 +85,14 @@ def init(
         cores = [said["cores"] for said in members.hellos]
         with_core, places = have_cores(cores), [of(cores, members.rank) for of in (neighbours, beside, far)]
         presences = [said["presence"] for said in members.hellos]
-        if members.config["error"]:
-            raise ValueError(f"rank 0 cannot use its configuration: {members.config['error']}")
         shares_cores = not all(with_core)
         profile = profile_from(members.config["profiles"][shares_cores], shares_cores=shares_cores)
         core.join(members.rank, members.descriptors, presences, profile, *places)
     finally:
         for descriptor in members.descriptors:
             os.close(descriptor)
+    if members.config["error"]:
+        raise ValueError(f"rank 0 cannot use its configuration: {members.config['error']}")
     trace.joined(members.rank, members.size, members.config["job"])
     context = Context(core, members.rank, members.size, with_core[members.rank], num_cores(cores), environment.cancel)
     watch_process()

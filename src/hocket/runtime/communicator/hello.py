@@ -39,5 +39,5 @@ def configuration() -> dict[str, Any]:
     try:
         policy, profiles = Policy.from_environment(os.environ).encode(), read_profiles(os.environ)
     except (ValueError, OSError) as error:
-        return {"error": str(error), "job": job}
+        return {"policy": "", "profiles": read_profiles({}), "error": str(error), "job": job}
     return {"policy": policy, "profiles": profiles, "error": "", "job": job}
