@@ -1,45 +1,70 @@
-// The lengths, in bytes, at which the core changes what it does on every machine. Those that depend on the processor
-// are in machine/profile.cpp; what is built into the layout of shared memory is in transport/shm/shm.h.
+// The lengths, in bytes, at which the core changes what it does on every machine. machine/profile.cpp has those that
+// depend on the processor. In brackets is the paragraph of docs/lab/2026-11.md that tells how a length was found.
 #pragma once
 
 #include <cstddef>
 
 namespace hocket {
 
-// Each was set by benchmarks/compare.py.
+// Units, which decide nothing alone -----------------------------------------------------------------------------------
 
-// Copies (kernels/copy.cpp): below the first, the C library's are as quick as copies by lines;
-// below the second, copies by lines are as quick as string moves.
-inline constexpr std::size_t least_by_lines = 2048, least_by_string_moves = std::size_t{8} << 10;
-/// How far ahead the lines of another core's cache are asked for, and how much of what a message has behind its head:
-/// as much as can be on its way to a core at a time.
-inline constexpr std::size_t most_asked_ahead = 2048, most_asked_behind_head = 1024;
+/// The executor moves so much at once, and one staging slot holds it. All ranks have the same, so pieces match.
+inline constexpr std::size_t piece_bytes = std::size_t{128} << 10;
+/// Readers of a slot are told in such units how much of it is there. A result that is put is made in such parts, which
+/// are in the nearest cache while they are written to all readers. [Growing messages; Fold and put in one pass]
+inline constexpr std::size_t cell_bytes = std::size_t{8} << 10;
+/// The processor looks up such a page in one step less than a small one.
+inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 
-/// Up to this, data is copied into a slot: that takes less time than to lend it and wait at the end until it is read,
-/// or than to find out where a reader wants it. How far a reader's core is makes no difference to so little.
+// Copies --------------------------------------------------------------------------------------------------------------
+
+/// Shorter copies are as quick by the C library. [Copies by lines of 32 bytes]
+inline constexpr std::size_t least_by_lines = 2048;
+/// Shorter copies are as quick by lines. [String moves]
+inline constexpr std::size_t least_by_string_moves = std::size_t{8} << 10;
+/// A copy asks so far ahead for lines of another core's cache. [Slots that go to and fro]
+inline constexpr std::size_t most_asked_ahead = 2048;
+/// The reader of a head asks for so much of the payload behind it. [Exchanges of 16 MiB, fetched; what is behind a
+/// head]
+inline constexpr std::size_t most_asked_behind_head = 1024;
+
+// Collectives and messages --------------------------------------------------------------------------------------------
+
+/// Data of up to this length is copied into a slot: that takes less time than to wait at the end until a loan is read.
+/// [Lent or staged]
 inline constexpr std::size_t most_copied = 4096;
-/// Of what is made while it is put: a part that stays in the nearest cache until it is written to all readers.
-inline constexpr std::size_t made_part = std::size_t{8} << 10;
-/// A slot is written, and its readers are told of it, part by part: each a quarter of it, but no longer than the first
-/// of these. Nor shorter than the second where a reader's cache is another: stores past the caches have to be over
-/// before it is told of a part, and the line that tells it takes long.
-inline constexpr std::size_t most_near_part = std::size_t{16} << 10, least_far_part = std::size_t{32} << 10;
-/// Where ranks share cores, so much may lie unread at a peer: a few bytes are not worth that all have a turn.
+/// A slot is written part by part, and readers are told of each part. This is the longest part. [Messages that wait for
+/// nobody]
+inline constexpr std::size_t most_near_part = std::size_t{16} << 10;
+/// This is the shortest part if a reader's core shares no cache with this one, because the stores of each part have to
+/// be over before its reader is told. [Copies by lines of 32 bytes]
+inline constexpr std::size_t least_far_part = std::size_t{32} << 10;
+/// Where ranks share cores, so much may lie unread at a peer, because short data is not worth a turn of all ranks.
+/// [Around what has not come]
 inline constexpr std::size_t most_bytes_ahead = std::size_t{64} << 10;
-/// Of private memory, copied at a time by the system, which has to look up its pages.
+/// The system copies so much private memory at a time. [Copied once by the system]
 inline constexpr std::size_t attached_bytes = std::size_t{1} << 20;
-/// In one message, whose length is counted in words of few bits.
+/// One message has at most this length, which is counted in words of few bits.
 inline constexpr std::size_t most_lent_bytes = std::size_t{1} << 28;
 
-/// Up to here ranks that exchange chunks wait for each other only briefly.
-inline constexpr std::size_t most_short_chunk = std::size_t{8} << 10;
-
-/// Up to here a message travels at once, and its receiver keeps it until somebody asks for it.
+/// A chunk or message is short up to here. A short message waits for no receiver, and a longer one counts as several.
+/// Ranks that exchange short chunks look for each other before they let other ranks run. [Messages; Turns of many
+/// ranks]
+inline constexpr std::size_t short_bytes = std::size_t{8} << 10;
+/// A message travels at once up to here: its receiver keeps it until somebody asks for it. [Messages that wait for
+/// nobody]
 inline constexpr std::size_t eager_bytes = std::size_t{256} << 10;
-/// An eager message counts as several where it is longer.
-inline constexpr std::size_t unit_bytes = std::size_t{8} << 10;
-/// So long a message goes unasked, too, where ranks share cores and its receiver waits for one, behind none that is
-/// unmatched: to announce it and be answered would take a turn of each of them.
+/// Where ranks share cores, a message that its receiver waits for travels at once up to here, because to announce it
+/// takes a turn of each rank. [Messages that wait for nobody]
 inline constexpr std::size_t most_awaited_bytes = std::size_t{512} << 10;
+
+// Calls from Python ---------------------------------------------------------------------------------------------------
+
+/// A call with so little data keeps the interpreter's lock: it takes less time than another thread needs to get the
+/// lock. [The way to the first store]
+inline constexpr std::size_t most_under_lock = std::size_t{16} << 10;
+/// If a work has more data, Python looks now and then whether earlier works are done, and lets go of their memory.
+/// [What is begun now and waited for later]
+inline constexpr std::size_t longest_unseen = std::size_t{64} << 10;
 
 } // namespace hocket

@@ -1,6 +1,8 @@
 // The vocabulary that every part of the core shares: element types, reductions, spaces, and views of memory.
 #pragma once
 
+#include "base/limits.h"
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -52,9 +54,6 @@ constexpr std::size_t alignment_of(Dtype dtype) {
 }
 
 inline constexpr std::size_t cache_line = 64;
-
-/// What the executor moves at once, and what one staging slot holds. All ranks share it, so pieces match.
-inline constexpr std::size_t piece_bytes = std::size_t{128} << 10;
 
 /// Where an operand of an instruction lies. `remote` is a message of a channel.
 enum class Space : std::int32_t { input = 0, output = 1, scratch = 2, remote = 3 };

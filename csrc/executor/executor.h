@@ -65,7 +65,7 @@ class Executor {
     /// Whether the last advance() returned though it might have gone on.
     bool was_interrupted() const { return budget_ <= 0; }
 
-    /// Of an instruction of the plan, since start(): the bytes of its chunk, and by which way it sends them.
+    /// Since start(): the bytes of an instruction's chunk, and their route if the instruction sends them.
     std::size_t num_bytes_of(std::size_t instruction) const { return tasks_[instruction].num_bytes; }
     const Route &route(std::size_t instruction) const { return tasks_[instruction].route; }
 
@@ -79,7 +79,7 @@ class Executor {
     /// Whether this rank gives something to each of these, and takes something from each: then they wait for the others
     /// as it does. It will not be for long where chunks are short.
     bool exchanges_with(std::span<const int> peers) const;
-    bool has_short_chunks() const { return longest_bytes_ <= most_short_chunk; }
+    bool has_short_chunks() const { return longest_bytes_ <= short_bytes; }
 
   private:
     /// A position in the messages of one channel: the unfinished instruction whose turn it is.

@@ -22,8 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t huge_page = std::size_t{2} << 20;
-constexpr std::size_t round_bytes = std::size_t{1} << 20; // a round is at least as long: the clock takes 20 ns itself
+constexpr std::size_t round_bytes = 8 * piece_bytes; // a round is at least as long: the clock takes 20 ns itself
 
 // What is in memory: some processors store zeros several times faster than anything else.
 constexpr int filling = 1; // in every byte; as a float, a small normal number
@@ -33,8 +32,8 @@ constexpr int missing = 2;
 class Memory {
   public:
     explicit Memory(std::size_t num_bytes) {
-        const std::size_t rounded = (num_bytes + huge_page - 1) / huge_page * huge_page;
-        start_.reset(static_cast<std::byte *>(std::aligned_alloc(huge_page, rounded)));
+        const std::size_t rounded = (num_bytes + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
+        start_.reset(static_cast<std::byte *>(std::aligned_alloc(huge_page_bytes, rounded)));
         if (!start_) throw std::bad_alloc();
         madvise(start_.get(), rounded, MADV_HUGEPAGE);
         std::memset(start_.get(), filling, rounded);

@@ -18,13 +18,14 @@ struct Row {
     bool has_quick_string_moves = false;
 };
 
-// Measured by benchmarks/compare.py --quick with 2, 4 and 8 ranks.
+// Paragraphs of docs/lab/2026-11.md tell how these lengths were found.
 //
-// fetch: where the kernel's string moves are quick, its copy takes no longer than two copies through slots from 512 KiB
-// on, else from 2 MiB on. To look up pages of 4 KiB takes as long as to copy them twice where copies are quick. Ranks
-// that share cores also share a cache, in which two copies are quicker up to 1 MiB.
-// halve: below 768 KiB the two ends wait for each other longer than either copies. Ranks that share cores do so at any
-// length.
+// fetch: from so much on, the kernel's one copy takes no longer than two copies through slots. That is less where its
+// string moves are quick. Small pages are never fetched there, because to look them up takes as long as two copies.
+// Where ranks share cores, two copies find all data in the common cache for longer. [Copied once by the system; What
+// hangs on quick string moves; Which pages memory lies in]
+// halve: in shorter chunks, each end waits longer for the other than it copies. Ranks that share cores wait at any
+// length. [Registered broadcasts that both ends copy; Long messages of ranks that share cores, fetched]
 constexpr Row with_string_moves{.own_cores = {.fetch_huge = 512 * kib, .halve = 768 * kib},
                                 .shared_cores = {.fetch_huge = 1 * mib, .shares_cores = true},
                                 .has_quick_string_moves = true};

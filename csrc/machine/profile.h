@@ -9,19 +9,20 @@
 
 namespace hocket {
 
-/// Fixed for a job: all ranks have that of rank 0. In bytes.
+/// The lengths, in bytes, that depend on the processor. All ranks of a job have those of rank 0.
 struct Profile {
     static constexpr std::size_t never = SIZE_MAX;
 
     /// What the second level of a core's caches holds, which cores seldom share.
     std::size_t own_cache = std::size_t{1} << 20;
-    /// From here on no cache holds a chunk until it is read next; nor what all ranks have, where it is twice as much.
+    /// From here on no cache holds a chunk until it is read next. The same is true if all ranks together have twice as
+    /// much.
     std::size_t all_caches = std::size_t{16} << 20;
     /// From here on a reader fetches what lies in private memory, in huge pages or in others.
     std::size_t fetch_huge = never, fetch_small = never;
     /// From here on each end moves one half of registered memory that goes one way.
     std::size_t halve = never;
-    /// Whether some ranks have no core of their own: the fewer turns a message takes the better.
+    /// Whether some ranks have no core of their own. Then each word between two ranks takes a turn of both.
     bool shares_cores = false;
 };
 

@@ -78,7 +78,7 @@ class Matcher {
     /// So many short messages may be unmatched, and so many of all with a longer one: else that would leave no credit
     /// to those short ones that programs send behind it, and expect to wait for nobody.
     static constexpr unsigned max_unmatched = 64, max_unmatched_longer = 32;
-    static_assert(eager_bytes <= max_unmatched_longer * unit_bytes, "the longest has credit");
+    static_assert(eager_bytes <= max_unmatched_longer * short_bytes, "the longest has credit");
     /// Up to here a message and its header are one piece of the transport, whichever that is.
     static constexpr std::size_t joined_bytes = 24;
     /// The transport must outlive this. A peer's word is trusted in nothing: what it cannot mean is a Failure.
@@ -148,7 +148,7 @@ class Matcher {
 
     /// How many short messages one counts as: of more than eager_bytes all that longer ones have credit for.
     static unsigned units_of(std::size_t num_bytes) {
-        const std::size_t num_units = (num_bytes + unit_bytes - 1) / unit_bytes;
+        const std::size_t num_units = (num_bytes + short_bytes - 1) / short_bytes;
         return static_cast<unsigned>(std::clamp<std::size_t>(num_units, 1, max_unmatched_longer));
     }
     /// Whether one may go unasked behind so many that are unmatched.

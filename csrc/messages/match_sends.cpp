@@ -35,7 +35,7 @@ bool Matcher::send_at_once(Exchange &send) {
     return true;
 }
 
-/// What is the same for all ways. Both ends have a message, and slots or copies of it in between as much.
+/// The facts that do not depend on memory. Both ends hold the message, and slots between them hold as much.
 Transfer Matcher::transfer_of(std::size_t num_bytes) const {
     return {.num_bytes = num_bytes,
             .here = 4 * num_bytes,
@@ -46,7 +46,7 @@ Transfer Matcher::transfer_of(std::size_t num_bytes) const {
 }
 
 Route Matcher::route_to(int peer, Bytes message) {
-    if (message.size() <= unit_bytes) return {}; // which is copied, wherever it lies, and waits for nobody
+    if (message.size() <= short_bytes) return {}; // which is copied, wherever it lies, and waits for nobody
     return route_of(transfer_of(message.size()), message, std::span(&peer, 1), transport_, profile_);
 }
 
@@ -102,8 +102,8 @@ bool Matcher::lets_write(int peer, Bytes memory) {
     return memory.size() >= profile_.halve && is_reached(transport_.memory_of(memory, std::span(&peer, 1), false));
 }
 
-/// Of a message that the receiver copies alone: tells it of the place before it announces it. So each end waits for the
-/// other once only.
+/// If the receiver copies a message alone, this tells it the place before the announcement. So each end waits only once
+/// for the other.
 bool Matcher::offer(int peer, Exchange &send) {
     if (send.offered || !send.route.whole) return false;
     const std::uint64_t word = transport_.offer(peer, {send.data, send.num_bytes}, true);

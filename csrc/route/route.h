@@ -1,5 +1,5 @@
-// By which way bytes go from one rank to others: the one place that decides it. It knows no clock and no order of
-// arrival, so equal calls take equal ways.
+// The one place that decides by which way bytes travel between ranks. It knows no clock and no order of arrival, so
+// equal calls get equal routes.
 #pragma once
 
 #include "base/limits.h"
@@ -13,10 +13,10 @@
 
 namespace hocket {
 
-/// line: inside the cache line that announces them. stage: copied into a slot of shared memory, which all readers
-/// share. lend: read where they lie. put: written by the sender where the reader wants them. halve: each end moves one
-/// half, the sender by writing, the reader by reading. fetch: copied by the system out of the sender's private memory,
-/// on the reader's request. stream: through a byte stream.
+/// line: bytes are inside the cache line that announces them. stage: they are copied into a slot of shared memory,
+/// which all readers share. lend: they are read where they lie. put: the sender writes them where the reader wants
+/// them. halve: each end moves one half, the sender by writing, the reader by reading. fetch: on the reader's request,
+/// the system copies them out of the sender's private memory. stream: they go through a byte stream.
 enum class Way : std::uint8_t { line, stage, lend, put, halve, fetch, stream };
 inline constexpr std::array way_names{"line", "stage", "lend", "put", "halve", "fetch", "stream"};
 
@@ -39,7 +39,7 @@ struct Transfer {
     bool may_be_given = false; // readers may let this rank write it where they want it
 };
 
-/// By which means this rank reaches the readers: the same for all calls.
+/// How this rank reaches the readers: the same for all calls.
 struct Reach {
     bool is_stream = false;
     bool may_put = false;       // into memory that a reader lets it write
@@ -61,7 +61,7 @@ constexpr std::size_t twice(std::size_t num_bytes) {
     return num_bytes > Profile::never / 2 ? Profile::never : 2 * num_bytes;
 }
 
-/// Cores that share no cache have at least two.
+/// The length from which on no cache holds a chunk: cores that share no cache have two of them.
 constexpr std::size_t caches_of(const Reach &r, const Profile &p) {
     return r.is_far ? twice(p.all_caches) : p.all_caches;
 }
@@ -81,13 +81,13 @@ constexpr bool pays_to_fetch(const Transfer &t, const Profile &p) {
            t.num_bytes >= std::min(p.fetch_huge, p.fetch_small);
 }
 
-/// Of up to most_copied bytes, whatever else is so.
+/// The route of up to most_copied bytes, whatever else is true.
 constexpr Route route_of_short(std::size_t num_bytes, const Reach &r) {
     const Way way = num_bytes <= r.line_bytes ? Way::line : Way::stage;
     return {.way = way, .otherwise = way};
 }
 
-/// The route of a transfer: asked once for each memory and length that a plan is bound to, and once for each message.
+/// The route of a transfer. A plan asks once for each memory and length that it is bound to, and a message once.
 constexpr Route choose(const Transfer &t, const Reach &r, const Profile &p) {
     const bool outgrows = outgrows_caches(t, r, p);
     const auto go = [&](Way way, Way otherwise) {
@@ -104,20 +104,24 @@ constexpr Route choose(const Transfer &t, const Reach &r, const Profile &p) {
         route.may_change = pays && (r.may_change || (r.may_fetch && t.source == MemoryKind::unknown_pages));
         return route;
     }
-    // From this core's own cache readers would fetch a chunk line by line, and this core would have to fetch the lines
-    // back before it changes them. So a copy in a slot, whose lines lie in neither cache, is quicker. It is not if the
-    // reader writes its result back to the chunk, whose lines it then needs anyway; nor where ranks share cores and the
-    // chunk is longer than what may lie unread, so that a copy would take each rank several turns.
+    // If this core's own cache holds a chunk, readers would take its lines from there one by one, and this core would
+    // have to take them back before it changes them. A copy in a slot is quicker, as its lines lie in neither cache.
+    // There are two exceptions. If the reader writes its result back to the chunk, it needs those lines anyway.
+    // And where ranks share cores, a chunk that is longer than what may lie unread costs each rank several turns.
     const bool takes_turns = p.shares_cores && t.num_bytes >= most_bytes_ahead;
     const bool is_held = !outgrows && !t.comes_back && !takes_turns && (t.here <= p.own_cache || r.is_far);
     const Way shown = t.overwritten || is_held ? Way::stage : Way::lend;
     if (!r.may_put || !t.may_be_given) return go(shown, shown);
     if (t.is_fresh) return go(Way::put, shown); // it is hot here
-    // If a chunk goes one way, the reader would else work while the sender idles. From a far cache the reader had
-    // better read all of it, as a put would take lines away from its own.
+    // If a chunk goes one way, its sender would idle while the reader works, so each moves one half. But a put takes
+    // lines away from a far reader's cache: there the reader moves all, unless the chunk fits no cache.
     const bool halves = (t.one_way && !r.is_far) || t.num_bytes >= caches_of(r, p);
-    if (halves && t.only_copied && t.num_bytes >= p.halve) return go(Way::halve, shown);
-    return go(shown, shown);
+    if (!halves || !t.only_copied || t.num_bytes < p.halve) return go(shown, shown);
+    Route route = go(Way::halve, shown);
+    // The reader's cache may still hold the place, which the reader has just used. [Registered broadcasts that both
+    // ends copy]
+    route.past_caches = t.num_bytes >= twice(p.all_caches);
+    return route;
 }
 
 /// How a reader stores such a transfer. `is_alone`: nothing else reads or writes the place.

@@ -60,7 +60,7 @@ class Transport {
     /// Whether up to `piece_bytes` are taken as a whole or not at all, and, if not all of them at once, shown in parts
     /// that anything fits into and the rest of which is coming.
     virtual bool keeps_pieces_whole() const { return false; }
-    /// By which means this rank reaches these. Fixed, once all have found out what they can.
+    /// How this rank reaches these peers. It only changes while ranks find out what they can read.
     virtual Reach reach(std::span<const int> /*peers*/) const { return {.is_stream = true}; }
     /// Where `bytes` of this rank lie, for these readers. Pages are looked up only if `asks_for_pages`.
     virtual MemoryKind memory_of(Bytes /*bytes*/, std::span<const int> /*peers*/, bool /*asks_for_pages*/) {

@@ -191,7 +191,7 @@ TEST(executor_goes_around_what_has_not_come) {
                 if (block > 1) { // a part of it
                     line.num_cells.store(2);
                     CHECK(!executors[0]->advance());
-                    constexpr std::size_t num_there = 2 * Endpoint::cell_bytes / sizeof(std::int64_t);
+                    constexpr std::size_t num_there = 2 * cell_bytes / sizeof(std::int64_t);
                     CHECK(has_come(0, 1, 0, num_there) && outputs[0][block + num_there] == -1);
                     CHECK(executors[0]->waits_for(late) && executors[0]->num_moves() > moves);
                     if (asks) CHECK(executors[0]->waiting_for() == late);
@@ -208,7 +208,7 @@ TEST(executor_goes_around_what_has_not_come) {
 
 TEST(executor_folds_in_order_what_is_still_growing) {
     const Fixture &direct = fixture("all_reduce", "direct", 3);
-    constexpr std::size_t block = 5000, in_cell = Endpoint::cell_bytes / sizeof(std::int64_t); // five cells
+    constexpr std::size_t block = 5000, in_cell = cell_bytes / sizeof(std::int64_t); // five cells
     World world(3, {.as_processes = true});
     std::vector<std::vector<std::int64_t>> inputs(3), outputs(3);
     std::vector<std::unique_ptr<Executor>> executors;

@@ -95,7 +95,7 @@ TEST(handing_goes_along_with_messages_that_are_matched) {
     World world(2, {.spin = true, .as_processes = true});
     Matcher matchers[]{{transport_of(world, 0), {}, 0, 2}, {transport_of(world, 1), {}, 1, 2}};
     int num_handed = 0;
-    for (const std::size_t size : {100UL, 1000UL, Endpoint::cell_bytes + 5, 60'000UL}) {
+    for (const std::size_t size : {100UL, 1000UL, cell_bytes + 5, 60'000UL}) {
         for (int i = 0; i < 10; ++i) {
             const int from = i % 2, to = 1 - from;
             auto data = counted(size, static_cast<std::size_t>(i));
@@ -107,10 +107,10 @@ TEST(handing_goes_along_with_messages_that_are_matched) {
             CHECK(matchers[from].send_at_once(send) && send.done, size);
             Endpoint::Line &line = sender.endpoint(from).ring(Lane::collectives, to)[number % largest_ring];
             num_handed += line.tier >= Tier::handed;
-            const bool is_coming = size > Endpoint::cell_bytes && i > 5;
+            const bool is_coming = size > cell_bytes && i > 5;
             if (is_coming) line.num_cells = static_cast<std::uint16_t>(i % 3); // one, two or none
             CHECK(matchers[to].may_receive_at_once(receive) && matchers[to].receive_at_once(receive), size);
-            if (is_coming && i % 3 * Endpoint::cell_bytes < size) {
+            if (is_coming && i % 3 * cell_bytes < size) {
                 CHECK(!receive.done, i);
                 line.num_cells = Endpoint::Line::all_cells;
                 matchers[to].receive_on(receive);

@@ -263,7 +263,7 @@ TEST(match_does_not_trust_a_peer) {
     CHECK(filling.answer_to({word(eager, 0, 0), 1, eager_bytes}).empty());
     CHECK(filling.answer_to(std::vector<std::uint64_t>(eager_bytes / 8)).empty());
     CHECK(filling.answer_to({word(eager, 0, 0), 1, 8, 0}).empty());
-    const auto size_beyond = unit_bytes + 1;
+    const auto size_beyond = short_bytes + 1;
     CHECK(filling.answer_to({word(eager, 0, 0), 1, size_beyond}).find("more than its credit allows") !=
           std::string::npos);
     Liar deceiving;

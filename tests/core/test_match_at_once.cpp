@@ -16,7 +16,7 @@ struct Growing final : Relay {
     View view(int peer) override {
         View view = Relay::view(peer);
         if (view.bytes.size() < piece_bytes) return view;
-        view.bytes = view.bytes.first(2 * Endpoint::cell_bytes);
+        view.bytes = view.bytes.first(2 * cell_bytes);
         view.num_coming = piece_bytes - view.bytes.size();
         return view;
     }
@@ -163,8 +163,8 @@ TEST(match_receives_on_what_is_still_growing) {
     Machines machines(2, Over::processes);
     auto *transport = dynamic_cast<ShmTransport *>(machines.transports[0].get());
     auto sent = content(1, piece_bytes), received = sent;
-    constexpr std::size_t num_there = 2 * Endpoint::cell_bytes;
-    constexpr unsigned num_messages = 3 * Matcher::max_unmatched * unit_bytes / piece_bytes;
+    constexpr std::size_t num_there = 2 * cell_bytes;
+    constexpr unsigned num_messages = 3 * Matcher::max_unmatched * short_bytes / piece_bytes;
     for (unsigned message = 0; message < num_messages; ++message) { // so many must have credit
         std::ranges::fill(received, std::byte{});
         CHECK(machines.send(0, 1, 1, sent)->done, message);

@@ -44,7 +44,7 @@ TEST(match_keeps_a_bounded_part_of_what_nobody_asked_for) {
 /// short message each, would wait forever.
 TEST(match_leaves_credit_to_short_ones) {
     for (Over over : {Over::bytes, Over::threads, Over::processes}) {
-        for (const std::size_t size : {eager_bytes, unit_bytes + 1}) {
+        for (const std::size_t size : {eager_bytes, short_bytes + 1}) {
             Machines machines(2, over);
             auto large = content(1, size), small = content(2, 8), found = large, answer = small;
             std::vector<std::shared_ptr<Exchange>> ahead, words;
@@ -74,7 +74,7 @@ TEST(match_keeps_as_many_bytes_of_longer_ones) {
         for (int round = 0; round < 3; ++round) { // credits come back
             for (auto &bytes : sent) machines.send(0, 1, 0, bytes);
             machines.settle();
-            CHECK(machines[1].num_kept_bytes() == unit_bytes * Matcher::max_unmatched_longer);
+            CHECK(machines[1].num_kept_bytes() == short_bytes * Matcher::max_unmatched_longer);
             CHECK(machines[1].unmatched().size() == count);
             for (auto &bytes : found) machines.receive(1, 0, 0, bytes);
             machines.settle();
@@ -217,7 +217,7 @@ TEST(match_keeps_one_long_message_that_came_unasked) {
     Machines machines(2, Over::crowded);
     std::vector<std::vector<std::byte>> found(4, std::vector<std::byte>(size));
     const Buffer bytes((*machines.world)[0].arena, Memory::small, size);
-    auto shorter = content(2, 8), longer = content(3, unit_bytes + 1);
+    auto shorter = content(2, 8), longer = content(3, short_bytes + 1);
     for (std::uint64_t tag = 0; tag < found.size(); ++tag) machines.receive(1, 0, tag, found[tag]);
     for (int i = 0; i < 3; ++i) { // without receives
         machines.post(0, {.sends = true, .peer = 1, .tag = 9, .data = bytes.data(), .num_bytes = size});

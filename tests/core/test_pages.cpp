@@ -16,7 +16,7 @@ using namespace hocket::test;
 
 namespace {
 
-constexpr std::size_t num_bytes = std::size_t{8} << 20, huge_page = std::size_t{2} << 20;
+constexpr std::size_t num_bytes = std::size_t{8} << 20;
 
 struct Mapping {
     explicit Mapping(int advice, bool touched = true)
@@ -61,16 +61,16 @@ TEST(pages_are_as_the_system_lists_them) {
 }
 
 TEST(pages_count_as_huge_where_few_are_small) {
-    for (const std::size_t num_small : {std::size_t{0}, huge_page / 2, 2 * huge_page}) {
+    for (const std::size_t num_small : {std::size_t{0}, huge_page_bytes / 2, 2 * huge_page_bytes}) {
         const Mapping mapping(MADV_HUGEPAGE, false);
         // Memory that begins and ends between huge pages: a part at its front, and at most a quarter at its back.
-        const auto begin = round_up(reinterpret_cast<std::uintptr_t>(mapping.base), huge_page);
+        const auto begin = round_up(reinterpret_cast<std::uintptr_t>(mapping.base), huge_page_bytes);
         const std::size_t ahead = begin - reinterpret_cast<std::uintptr_t>(mapping.base);
-        const Bytes whole = mapping.bytes().subspan(ahead, (num_bytes - ahead) / huge_page * huge_page);
-        madvise(mapping.base + ahead, num_small == 0 ? 0 : round_up(num_small, huge_page), MADV_NOHUGEPAGE);
+        const Bytes whole = mapping.bytes().subspan(ahead, (num_bytes - ahead) / huge_page_bytes * huge_page_bytes);
+        madvise(mapping.base + ahead, num_small == 0 ? 0 : round_up(num_small, huge_page_bytes), MADV_NOHUGEPAGE);
         std::memset(mapping.base, 1, num_bytes);
-        const Bytes memory = whole.subspan(num_small == 0 ? 0 : round_up(num_small, huge_page) - num_small);
-        const Pages back = PageMap().of(memory.last(huge_page));
+        const Bytes memory = whole.subspan(num_small == 0 ? 0 : round_up(num_small, huge_page_bytes) - num_small);
+        const Pages back = PageMap().of(memory.last(huge_page_bytes));
         if (back != Pages::huge) throw Skipped("there are no huge pages");
         CHECK((PageMap().of(memory) == Pages::huge) == (num_small <= memory.size() / 4), num_small, memory.size());
     }

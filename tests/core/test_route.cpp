@@ -49,6 +49,13 @@ constexpr Transfer long_one =
     with(with(with(of(768 * kib, MemoryKind::registered), &Transfer::may_be_given), &Transfer::one_way),
          &Transfer::only_copied);
 static_assert(goes(choose(long_one, reach, profile), Way::halve, Way::lend));
+constexpr Transfer put_past(std::size_t num_bytes) {
+    Transfer transfer = long_one;
+    transfer.num_bytes = num_bytes;
+    return transfer;
+}
+static_assert(choose(put_past(32 * mib), reach, profile).past_caches);
+static_assert(!choose(put_past(32 * mib - 1), reach, profile).past_caches);
 static_assert(choose(long_one, {.may_put = true, .is_far = true}, profile).way == Way::stage);
 static_assert(choose(long_one, {}, profile).way == Way::lend, "nobody lets it write");
 static_assert(choose(long_one, reach, {}).way == Way::lend, "nobody has measured it");

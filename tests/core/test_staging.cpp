@@ -17,7 +17,7 @@ using namespace hocket::test;
 namespace {
 
 constexpr std::uint32_t tag = 7;
-constexpr std::size_t cell = Endpoint::cell_bytes;
+constexpr std::size_t cell = cell_bytes;
 
 std::size_t publish(World &world, int from, int to, Bytes bytes) {
     return transport_of(world, from).publish(std::span(&to, 1), bytes, tag, false).num_bytes;

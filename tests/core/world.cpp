@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::size_t arena_bytes = std::size_t{256} << 20; // of addresses
 constexpr std::byte canary{0xa5};
-constexpr std::size_t huge_page = std::size_t{2} << 20;
 constexpr std::size_t canary_bytes = 64;
 
 } // namespace
@@ -27,12 +26,12 @@ Buffer::Buffer(const std::shared_ptr<Arena> &arena, Memory memory, std::size_t n
         offset_ = arena_->allocate(num_bytes + canary_bytes);
         data_ = arena_->mapping()->base() + offset_;
     } else if (memory != Memory::owned) { // not from the heap, where pages may have been used
-        const std::size_t all = round_up(num_bytes + canary_bytes, huge_page) + huge_page;
+        const std::size_t all = round_up(num_bytes + canary_bytes, huge_page_bytes) + huge_page_bytes;
         void *mapped = mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK(mapped != MAP_FAILED);
         mapped_ = {mapped, [all](void *begin) { munmap(begin, all); }};
         madvise(mapped, all, memory == Memory::huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); // only a hint
-        data_ = reinterpret_cast<std::byte *>(round_up(reinterpret_cast<std::uintptr_t>(mapped), huge_page));
+        data_ = reinterpret_cast<std::byte *>(round_up(reinterpret_cast<std::uintptr_t>(mapped), huge_page_bytes));
         std::memset(data_, 0, num_bytes);
     } else {
         owned_ = std::make_unique<std::byte[]>(num_bytes + canary_bytes);

@@ -28,8 +28,8 @@ the system does not tell, or that nobody has written yet, count as small.
 
 ## The profile of a processor
 
-`HOCKET_PROFILE` is the name of a processor ({names}), or a TOML file. Rank 0 reads it for all ranks. What a file leaves
-out is that of the processor:
+`HOCKET_PROFILE` is the name of a processor ({names}), or a TOML file. Rank 0 reads
+it for all ranks. If a file leaves a length out, that of this machine's processor holds:
 
 ```toml
 own_cache = 1_048_576     # bytes that the second level of a core's caches holds

@@ -1,7 +1,6 @@
 """PyTorch's own parallel training on Hocket gives the same as training in one process."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -286,8 +285,6 @@ def compiled_data_parallel(folder: str) -> None:
 
 @pytest.mark.slow("a compiler of C++ runs for every function")
 def test_compiled(tmp_path: Path) -> None:
-    if shutil.which("g++") is None:
-        pytest.skip("torch.compile needs a compiler of C++: install g++")
     run(compiled_data_parallel, 2, str(tmp_path))
 
 

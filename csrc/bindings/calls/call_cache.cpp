@@ -13,9 +13,6 @@ namespace nb = nanobind;
 namespace hocket {
 namespace {
 
-/// Up to here a call takes less time than another thread has to wait for the interpreter anyway.
-constexpr std::size_t most_bytes_under_lock = 16384;
-
 thread_local Miss *current_miss = nullptr;
 int num_misses = 0; // on all threads: to look whether there are any is quicker. The interpreter lock guards it
 
@@ -148,7 +145,7 @@ Envelope run(Communicator &communicator, const ReadyCollective &of, const Hook &
 [[gnu::always_inline]] inline PyObject *run_with(Ready &ready, const Operands &operands) {
     static const Hook interrupted = check_signals;
     // A member that is a thread cannot go on without the interpreter.
-    const bool is_long = operands.x.num_bytes + operands.out.num_bytes > most_bytes_under_lock;
+    const bool is_long = operands.x.num_bytes + operands.out.num_bytes > most_under_lock;
     const bool releases = is_long || ready.communicator.shares_process();
     auto *const collective = std::get_if<ReadyCollective>(&ready.call);
     auto *const messages = std::get_if<ReadyMessages>(&ready.call);

@@ -19,7 +19,6 @@ namespace {
 
 /// Of more or longer ones Python looks now and then which of them are done.
 constexpr Py_ssize_t most_unseen = 16;
-constexpr std::size_t longest_unseen = 65536;
 
 constexpr double forever_seconds = 1e9;
 

@@ -15,8 +15,6 @@ namespace hocket {
 
 namespace {
 
-constexpr std::size_t huge_page = std::size_t{2} << 20;
-
 #ifndef MADV_COLLAPSE // of Linux 6.1, and so younger than many headers
 constexpr int MADV_COLLAPSE = 25;
 #endif
@@ -41,10 +39,10 @@ Mapping::Mapping(int descriptor, std::size_t num_bytes) : num_bytes_(num_bytes) 
     };
     // The system maps a huge page only where address and offset agree about where it starts.
     const int addresses_only = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    std::byte *reserved = check(mmap(nullptr, num_bytes + huge_page, PROT_NONE, addresses_only, -1, 0));
-    const std::size_t ahead = -reinterpret_cast<std::uintptr_t>(reserved) % huge_page;
+    std::byte *reserved = check(mmap(nullptr, num_bytes + huge_page_bytes, PROT_NONE, addresses_only, -1, 0));
+    const std::size_t ahead = -reinterpret_cast<std::uintptr_t>(reserved) % huge_page_bytes;
     munmap(reserved, ahead);
-    munmap(reserved + ahead + num_bytes, huge_page - ahead);
+    munmap(reserved + ahead + num_bytes, huge_page_bytes - ahead);
     const int flags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
     base_ = check(mmap(reserved + ahead, num_bytes, PROT_READ | PROT_WRITE, flags, descriptor, 0));
 }
@@ -143,13 +141,14 @@ void Arena::decommit(std::size_t offset, std::size_t num_bytes) {
 /// Makes huge pages of all that fits into whole ones, for fewer misses of address translation and of what a first use
 /// costs. The system makes them around what is there already; where it refuses, commit() takes small ones.
 void Arena::collapse(std::size_t offset, std::size_t num_bytes) {
-    const std::size_t begin = round_up(offset, huge_page), end = (offset + num_bytes) / huge_page * huge_page;
-    for (std::size_t at = begin; at < end; at += huge_page) commit(at, page_bytes());
+    const std::size_t begin = round_up(offset, huge_page_bytes),
+                      end = (offset + num_bytes) / huge_page_bytes * huge_page_bytes;
+    for (std::size_t at = begin; at < end; at += huge_page_bytes) commit(at, page_bytes());
     if (begin < end) madvise(mapping_->base() + begin, end - begin, MADV_COLLAPSE);
 }
 
 std::size_t Arena::allocate(std::size_t num_bytes) {
-    const std::size_t offset = reserve(num_bytes, num_bytes < huge_page ? page_bytes() : huge_page);
+    const std::size_t offset = reserve(num_bytes, num_bytes < huge_page_bytes ? page_bytes() : huge_page_bytes);
     try {
         collapse(offset, num_bytes);
         commit(offset, std::max<std::size_t>(num_bytes, 1));

@@ -26,7 +26,7 @@ enum class Attaches : std::uint32_t { unknown, yes, no };
 class Context {
   public:
     /// Of staging: 2 MiB, with those that are shared out, and one that is reserved for each peer.
-    static constexpr std::size_t most_slots = (std::size_t{2} << 20) / piece_bytes;
+    static constexpr std::size_t most_slots = 16;
 
     /// Alone, and guarded already: peers that join later find the robust word held. `max_slots`: of the staging pool,
     /// which is smaller where there are many ranks.

@@ -6,7 +6,7 @@
 namespace hocket {
 
 namespace {
-static_assert(most_lent_bytes <= Endpoint::Line::all_cells * Endpoint::cell_bytes, "all of a message can be shown");
+static_assert(most_lent_bytes <= Endpoint::Line::all_cells * cell_bytes, "all of a message can be shown");
 constexpr std::size_t channel_bytes(Lane lane, std::size_t num_members) {
     return ring_size_of(lane, num_members) * sizeof(Endpoint::Line) + sizeof(Endpoint::Counter);
 }

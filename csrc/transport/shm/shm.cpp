@@ -271,8 +271,7 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
         break;
     }
     if (start == nullptr) refuse(peer);
-    const std::size_t there =
-        std::min(num_bytes, line.num_cells.load(std::memory_order_seq_cst) * Endpoint::cell_bytes);
+    const std::size_t there = std::min(num_bytes, line.num_cells.load(std::memory_order_seq_cst) * cell_bytes);
     if (of_head > 0) {
         const Bytes head(line.elsewhere.head);
         // A slot that is kept is shown by itself: see release(). `shown` may be of an earlier look.

@@ -41,9 +41,8 @@ constexpr std::uint64_t ring_size_of(Lane lane, std::size_t num_members) {
 class Endpoint {
   public:
     static constexpr std::size_t inline_bytes = 48;
-    static constexpr std::size_t head_bytes = 32;   // in the line of a message that lies elsewhere
-    static constexpr std::size_t cell_bytes = 8192; // the unit in which readers are told how much of a slot is there
-    static constexpr std::size_t max_handed = 3;    // parts of slots that a rank hands to one peer
+    static constexpr std::size_t head_bytes = 32; // in the line of a message that lies elsewhere
+    static constexpr std::size_t max_handed = 3;  // parts of slots that a rank hands to one peer
 
     // A rank that is ahead fills the channel to one that is behind; the call that differs must still be remembered.
     static_assert(largest_ring + 1 < ControlPage::history);

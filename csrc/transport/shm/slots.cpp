@@ -143,7 +143,7 @@ bool ShmTransport::stage(std::span<const int> peers, Endpoint::Line &message, By
 void ShmTransport::fill(std::span<const int> peers, Endpoint::Line &message, std::byte *place, Bytes bytes,
                         Filling how) {
     message.num_bytes = static_cast<std::uint32_t>(bytes.size());
-    const std::size_t quarter = round_up((bytes.size() + 3) / 4, Endpoint::cell_bytes);
+    const std::size_t quarter = round_up((bytes.size() + 3) / 4, cell_bytes);
     std::size_t part_bytes = bytes.size();
     if (bytes.size() <= most_copied) how = Filling::whole;
     else if (how == Filling::near) part_bytes = std::min(quarter, most_near_part);
@@ -153,7 +153,7 @@ void ShmTransport::fill(std::span<const int> peers, Endpoint::Line &message, std
         if (how == Filling::past_caches) copy_to_other_cache(place + begin, part);
         else copy_bytes(place + begin, part);
         const bool is_last = begin + part.size() == bytes.size();
-        const auto num_cells = static_cast<std::uint16_t>((begin + part.size()) / Endpoint::cell_bytes);
+        const auto num_cells = static_cast<std::uint16_t>((begin + part.size()) / cell_bytes);
         for (int peer : peers) {
             const std::uint16_t there = is_last ? Endpoint::Line::all_cells : num_cells;
             if (begin == 0) {

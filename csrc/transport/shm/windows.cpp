@@ -83,7 +83,7 @@ bool ShmTransport::put(std::span<const int> peers, std::span<std::byte *const> p
         return peer_at(peer).its_board->call.load(std::memory_order_seq_cst) == peer_at(peer).windows_of;
     };
     if (!has_room(peers) || !std::ranges::all_of(peers, stands)) return false;
-    const std::size_t part_bytes = make ? made_part : bytes.size();
+    const std::size_t part_bytes = make ? cell_bytes : bytes.size();
     // To several, memory would have to take the same bytes several times; and with string moves at hand, which fetch
     // no line, the stores of a fold bring lines as soon.
     const bool other_cache =

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 class Travel:
     """Messages of one call that travel alike: in `steps`, `num_messages` of `num_bytes` each.
 
-    registered, huge_pages, small_pages: the way of data in such memory, as csrc/route/route.h names it: what
-    hocket.empty returns, or private memory in huge or in small pages. "put or lend": the second way is taken where the
-    reader has not let the sender write by then.
+    registered: the way of data in memory of hocket.empty. huge_pages, small_pages: the way of data in other memory, in
+    such pages. docs/reports/routes.md explains the ways. "put or lend": the second way is taken if the reader has not
+    let the sender write by then.
     """
 
     steps: tuple[int, ...]

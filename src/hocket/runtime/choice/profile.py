@@ -5,7 +5,6 @@ lengths, each a number of bytes or "never". Without it, and for what a file leav
 fields are explained in csrc/machine/profile.h.
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +44,8 @@ def _lengths(profile: Any) -> list[int]:
 
 
 def _read(path: str) -> dict[str, int]:
+    import tomllib  # seldom needed, and every rank imports this module
+
     where = f"{PROFILE}={path}"
     try:
         given = tomllib.loads(Path(path).read_text(encoding="utf-8"))
