@@ -81,9 +81,9 @@ REMOVED = (
     ("communicator/communicator.cpp", "    own().in_call.store(0, std::memory_order_release);\n", ""),
     # Ranks no longer publish their calls, so no rank can wait for them.
     ("communicator/communicator.cpp", "        if (!failure_) await_members(interrupted);\n", ""),
-    ("executor/executor.cpp", "        if (view.tag != launch_.tag) throw ForeignMessage{peer};\n", ""),
-    ("executor/executor.cpp", "    if (view.tag != launch_.tag) throw ForeignMessage{receives_[cursor].peer};\n", ""),
-    ("executor/order.cpp", "        if (view.tag != launch_.tag) throw ForeignMessage{source.peer};\n", ""),
+    ("executor/remote.cpp", "        if (view.tag != tag) throw ForeignMessage{peer_};\n", ""),
+    ("executor/remote.cpp", "    if (view.tag != tag) throw ForeignMessage{peer_};\n", ""),
+    ("executor/short_run.cpp", "            if (view.tag != tag) throw ForeignMessage{source.peer};\n", ""),
 )
 
 # Each Python imports this first, so that hocket loads the core without protections.

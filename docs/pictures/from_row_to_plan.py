@@ -189,7 +189,7 @@ def stages(schedule: Schedule) -> str:
         ("outline", "instructions without names", file_of(lower_all)),
         ("plan", "instructions of one rank", file_of(Plan)),
         ("joint plan", "the plans of all ranks, for law 3", f"{file_of(JointPlans)}`, `{file_of(match_messages)}"),
-        ("message", "what the channel carries", "csrc/executor/executor.cpp"),
+        ("message", "what the channel carries", "csrc/executor/sends.cpp"),
     ]
     lines = (f"|{number}|{name}|{what}|`{file}`|\n" for number, (name, what, file) in enumerate(rows, 1))
     return "| |stage|what it is|file|\n|---|---|---|---|\n" + "".join(lines)
