@@ -14,19 +14,31 @@ namespace hocket {
 
 using namespace std::chrono_literals;
 
+namespace {
+
+/// The members, whose pages lie in the endpoints of this transport.
+std::vector<Member> members_of(const Context &context, std::span<const int> ranks, const ShmTransport &transport) {
+    std::vector<Member> members;
+    for (const int rank : ranks) {
+        const Endpoint &endpoint = transport.endpoint(static_cast<int>(members.size()));
+        members.push_back(
+            {rank, context.shares_process(rank), context.presence(rank), endpoint.control(), endpoint.aborted_calls()});
+    }
+    return members;
+}
+
+} // namespace
+
 // Life ----------------------------------------------------------------------------------------------------------------
 
 Communicator::Communicator(std::shared_ptr<Context> context, std::vector<int> members, int rank,
                            std::span<const std::size_t> offsets, bool spin)
     : context_(std::move(context)), transport_(*context_, members, rank, offsets, Lane::collectives),
-      paced_(PacedTransport::over(transport_, *context_)), members_(context_, members, rank, transport_),
+      paced_(PacedTransport::over(transport_, *context_)), members_(members_of(*context_, members, transport_), rank),
       lane_(context_->recorder(), identity(members[0], offsets[0]), members),
       messages_(*context_, members, offsets, members_, spin, lane_), spin_(spin), first_ticks_(ticks()),
       first_time_(Clock::now()), patience_(spin) {
     for (int member = 0; member < size(); ++member) {
-        const ControlPage &page = members_.control(member);
-        pages_.push_back(
-            {members[static_cast<std::size_t>(member)], &page, page.generation.load(std::memory_order_acquire)});
         if (member == rank) continue;
         if (context_->shares_process(members[static_cast<std::size_t>(member)])) shares_process_ = true;
         if (context_->is_neighbour(members[static_cast<std::size_t>(member)])) neighbours_.push_back(member);
@@ -105,13 +117,7 @@ void Communicator::leave() {
     }
     own().state.store(ControlPage::closed, std::memory_order_seq_cst);
     members_.alarm_all();
-    const auto has_ended = [pages = pages_, context = context_.get()] {
-        return std::ranges::all_of(pages, [context](const Page &of) {
-            return of.page->generation.load(std::memory_order_acquire) != of.generation ||
-                   of.page->state.load(std::memory_order_acquire) == ControlPage::closed || context->is_dead(of.rank);
-        });
-    };
-    context_->retire_endpoint(transport_.own_offset(), has_ended, std::move(unread));
+    context_->retire_endpoint(transport_.own_offset(), members_.have_all_left(), std::move(unread));
 }
 
 void Communicator::check_not_on_stream() const {
@@ -240,7 +246,9 @@ void Communicator::give_up(const std::string &reason, const std::optional<Failur
     const std::uint64_t call = own().in_call.load(std::memory_order_relaxed);
     if (call == 0) return; // it has not begun
     own().give_up_at(call);
-    members_.await_readers(transport_, &ControlPage::in_call, call);
+    members_.await_readers(
+        &ControlPage::in_call, call, [this] { transport_.withdraw(); },
+        [this](int member) { return transport_.may_be_used_by(member); });
 }
 
 void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &before_wait) {
@@ -255,7 +263,7 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
     const std::uint64_t digest = fingerprint.digest();
     own().note_call(fingerprint, call.site, call.is_repeated);
     digest_ = mix(digest_, digest);
-    if (sequence_ % ControlPage::lead == 0) digest_at(rank(), sequence_).store(digest_, std::memory_order_relaxed);
+    if (sequence_ % ControlPage::lead == 0) own().digest_at(sequence_).store(digest_, std::memory_order_relaxed);
     own().last_call.store(sequence_, std::memory_order_release);
     const auto no_memory = [] {
         errno = ENOMEM;
@@ -403,10 +411,10 @@ void Communicator::look_at_clock(const Call &call, Clock::time_point now) {
         failure.seconds = std::chrono::duration<double>(call.timeout).count();
         failure.missing = missing();
         failure.text = members_.circle();
-        const auto has_come = [this](int member) { return last_call(member) >= sequence_; };
+        const auto has_come = [this](int member) { return members_.last_call(member) >= sequence_; };
         if (std::ranges::none_of(failure.missing, has_come)) { // else nobody knows what these wait for
             for (int member = 0; member < size(); ++member) {
-                if (const auto theirs = call_of(member, sequence_)) failure.calls[member] = *theirs;
+                if (const auto theirs = members_.call_of(member, sequence_)) failure.calls[member] = *theirs;
             }
         }
         fail(failure);

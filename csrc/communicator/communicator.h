@@ -2,11 +2,11 @@
 #pragma once
 
 #include "base/waiting.h"
+#include "control/members.h"
 #include "executor/executor.h"
 #include "messages/point_to_point.h"
 #include "streams/doze.h"
 #include "streams/mark.h"
-#include "transport/shm/members.h"
 #include "transport/shm/paced.h"
 #include "transport/shm/shm.h"
 
@@ -120,6 +120,7 @@ class Communicator {
 
     int rank() const { return members_.rank(); }
     int size() const { return members_.size(); }
+    const Members &members() const { return members_; }
     ShmTransport &transport() { return transport_; }
     /// What the calls go through: that, or the paced one over it.
     Transport &carrier() { return paced_ ? static_cast<Transport &>(*paced_) : transport_; }
@@ -161,15 +162,11 @@ class Communicator {
     std::optional<Failure> concerning_failure(std::uint64_t sequence);
     std::optional<Failure> find_mismatch() const;
     void await_comers(std::uint64_t sequence) const;
-    std::optional<Fingerprint> call_of(int member, std::uint64_t sequence) const;
-    std::atomic<std::uint64_t> &digest_at(int member, std::uint64_t sequence) const;
     void await_members(const std::function<void()> &interrupted) const;
     void await_followers(const Call &call, const Hook &interrupted, const Hook &before_wait);
-    bool follows(int member) const { return last_call(member) + ControlPage::lead > sequence_; }
+    bool follows(int member) const { return members_.last_call(member) + ControlPage::lead > sequence_; }
     bool all_follow() const;
-    std::vector<int> behind(std::uint64_t sequence) const;
     std::vector<int> missing() const;
-    std::uint64_t last_call(int member) const;
     void check_usable() const;
     void leave();
     void end_turn();
@@ -184,13 +181,6 @@ class Communicator {
     Members members_;
     CommunicatorLane lane_; // of a trace
     PointToPoint messages_;
-
-    struct Page {
-        int rank; // in the context
-        const ControlPage *page;
-        std::uint32_t generation; // another one belongs to another communicator
-    };
-    std::vector<Page> pages_; // of the members
 
     std::vector<int> neighbours_; // members that may run on a core of this rank
 

@@ -8,7 +8,7 @@ namespace hocket {
 
 /// Equal on all members, and on no other communicator that is open; from the endpoint of the first of them.
 std::uint64_t Communicator::identity(int first_rank, std::size_t first_offset) const {
-    const std::uint64_t generation = members_.control(0).generation.load(std::memory_order_acquire);
+    const std::uint64_t generation = members_.generation();
     return (static_cast<std::uint64_t>(first_rank) << 52) ^ (generation << 40) ^ (first_offset / cache_line);
 }
 

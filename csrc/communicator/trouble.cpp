@@ -20,7 +20,8 @@ void Communicator::abort(const std::string &reason, bool only_later) {
     const std::scoped_lock lock(queue_->mutex); // another thread may be closing
     if (queue_->left) return;
     const auto next_or_present = [&] { // read in this order, as one may begin or end meanwhile
-        const std::uint64_t next = last_call(rank()) + 1, present = own().in_call.load(std::memory_order_seq_cst);
+        const std::uint64_t next = members_.last_call(rank()) + 1,
+                            present = own().in_call.load(std::memory_order_seq_cst);
         return present != 0 ? present : next;
     };
     if (only_later) failure.sequence = next_or_present();
@@ -60,7 +61,7 @@ void Communicator::fail_at_closed(int member, std::uint64_t sequence) {
     await_comers(sequence);
     if (const auto mismatch = find_mismatch()) fail(*mismatch); // of one that has come
     for (int one = 0; one < size(); ++one) {
-        if (const auto call = call_of(one, sequence)) failure.calls[one] = *call;
+        if (const auto call = members_.call_of(one, sequence)) failure.calls[one] = *call;
         else if (one != member && members_.has_closed(one)) failure.missing.push_back(one);
     }
     if (failure.calls.contains(member)) failure.calls.clear(); // it has made the call: nobody knows what it lacks
@@ -71,14 +72,9 @@ void Communicator::fail_at_closed(int member, std::uint64_t sequence) {
 void Communicator::await_comers(std::uint64_t sequence) const {
     const auto limit = Clock::now() + comers_time;
     const auto is_coming = [this](int member) { return !members_.has_closed(member) && !members_.is_dead(member); };
-    while (Clock::now() < limit && !members_.recorded_failure() && std::ranges::any_of(behind(sequence), is_coming))
+    while (Clock::now() < limit && !members_.recorded_failure() &&
+           std::ranges::any_of(members_.behind(sequence), is_coming))
         sched_yield();
-}
-
-/// What the member called under this number, as far as its records reach back.
-std::optional<Fingerprint> Communicator::call_of(int member, std::uint64_t sequence) const {
-    const auto call = transport_.control(member).calls[sequence % ControlPage::history].read();
-    return call && call->sequence == sequence ? call : std::nullopt;
 }
 
 /// Compares the last calls of this rank with what the others called under the same numbers.
@@ -86,9 +82,9 @@ std::optional<Failure> Communicator::find_mismatch() const {
     constexpr std::uint64_t num_calls = ControlPage::history;
     const std::uint64_t oldest = sequence_ >= num_calls ? sequence_ - num_calls + 1 : 1;
     for (std::uint64_t sequence = oldest; sequence <= sequence_; ++sequence) {
-        const auto mine = call_of(rank(), sequence);
+        const auto mine = members_.call_of(rank(), sequence);
         const auto differs = [&](int member) {
-            const auto theirs = call_of(member, sequence);
+            const auto theirs = members_.call_of(member, sequence);
             return theirs && mine && *theirs != *mine;
         };
         bool found = false;
@@ -97,7 +93,7 @@ std::optional<Failure> Communicator::find_mismatch() const {
         await_comers(sequence);
         Failure failure;
         for (int member = 0; member < size(); ++member) {
-            if (const auto theirs = call_of(member, sequence)) failure.calls[member] = *theirs;
+            if (const auto theirs = members_.call_of(member, sequence)) failure.calls[member] = *theirs;
         }
         failure.cause = Cause::mismatch;
         failure.sequence = sequence;
@@ -114,10 +110,7 @@ void Communicator::fail_at_difference_to(int peer) {
     failure.cause = Cause::mismatch;
     failure.sequence = sequence_;
     for (int member : {rank(), peer}) {
-        for (const CallRecord &record : transport_.control(member).calls) {
-            const auto call = record.read();
-            if (call && call->sequence == last_call(member)) failure.calls[member] = *call;
-        }
+        if (const auto call = members_.call_of(member, members_.last_call(member))) failure.calls[member] = *call;
     }
     fail(failure);
 }
@@ -145,46 +138,23 @@ void Communicator::fail(const Failure &failure) {
 /// this one, which can still succeed. It cannot once a member has given up at it, whatever the reason was.
 std::optional<Failure> Communicator::concerning_failure(std::uint64_t sequence) {
     auto recorded = members_.recorded_failure();
-    if (!recorded || recorded->sequence <= sequence) return recorded;
-    for (int member = 0; member < size(); ++member) {
-        const std::uint64_t call = transport_.control(member).gave_up.load(std::memory_order_seq_cst);
-        if (call != 0 && call <= sequence) return recorded;
-    }
+    if (!recorded || recorded->sequence <= sequence || members_.has_given_up(sequence)) return recorded;
     passed_over_ = true;
     return std::nullopt;
 }
 
-/// The number of the last call that the member has made.
-std::uint64_t Communicator::last_call(int member) const {
-    return transport_.control(member).last_call.load(std::memory_order_acquire);
-}
-
 std::vector<int> Communicator::ranks_behind(std::uint64_t sequence) const {
-    auto ranks = behind(sequence);
+    auto ranks = members_.behind(sequence);
     for (int &one : ranks) one = members_.rank_of(one);
     return ranks;
-}
-
-std::vector<int> Communicator::behind(std::uint64_t sequence) const {
-    std::vector<int> members;
-    for (int member = 0; member < size(); ++member) {
-        if (last_call(member) < sequence) members.push_back(member);
-    }
-    return members;
 }
 
 /// Who holds this call up: the members that have not made it; or else those whose processes are stopped, as along a
 /// chain most wait for one that has come and waits itself; or else those that this rank waits for.
 std::vector<int> Communicator::missing() const {
-    auto members = behind(sequence_);
+    auto members = members_.behind(sequence_);
     if (members.empty()) members = members_.stopped();
     return members.empty() ? executor_->waiting_for() : members;
-}
-
-/// Where a member writes the digest of its calls up to this one; those of earlier ones are overwritten in time.
-std::atomic<std::uint64_t> &Communicator::digest_at(int member, std::uint64_t sequence) const {
-    auto &digests = transport_.control(member).digests;
-    return digests[sequence / ControlPage::lead % digests.size()];
 }
 
 /// Whether the next call need not wait below.
@@ -214,7 +184,7 @@ void Communicator::await_followers(const Call &call, const Hook &interrupted, co
                 failure.cause = Cause::timeout;
                 failure.rank = rank();
                 failure.seconds = std::chrono::duration<double>(call.timeout).count();
-                failure.missing = behind(sequence_ + 1 - ControlPage::lead);
+                failure.missing = members_.behind(sequence_ + 1 - ControlPage::lead);
                 fail(failure);
             }
             messages_.help(Clock::now());
@@ -226,9 +196,9 @@ void Communicator::await_followers(const Call &call, const Hook &interrupted, co
     if (sequence_ < 2 * ControlPage::lead) return;
     // All have come to the call of this number, and their records reach back behind it for as long as none goes on.
     const std::uint64_t common = sequence_ - ControlPage::lead;
-    const std::uint64_t mine = digest_at(rank(), common).load(std::memory_order_relaxed);
+    const std::uint64_t mine = members_.digest_at(rank(), common);
     for (int member = 0; member < size(); ++member) {
-        if (digest_at(member, common).load(std::memory_order_relaxed) != mine) fail_at_difference_to(member);
+        if (members_.digest_at(member, common) != mine) fail_at_difference_to(member);
     }
 }
 
@@ -255,7 +225,7 @@ void Communicator::await_members(const std::function<void()> &interrupted) const
             }
         }
     };
-    await([this](int member) { return last_call(member) < sequence_; });
+    await([this](int member) { return members_.last_call(member) < sequence_; });
     if (find_mismatch()) return;
     await([this](int member) { return transport_.released(member) < transport_.posted(member); });
 }

@@ -78,6 +78,11 @@ std::string SiteRecord::read(std::uint32_t number) const {
     return {text.data(), strnlen(text.data(), text.size())};
 }
 
+std::optional<Fingerprint> ControlPage::call_of(std::uint64_t sequence) const {
+    const auto call = calls[sequence % history].read();
+    return call && call->sequence == sequence ? call : std::nullopt;
+}
+
 std::string ControlPage::site_of(std::uint64_t sequence) const {
     const SiteOfCall at = calls[sequence % history].read_site(sequence);
     std::string text = sites[at.number % num_sites].read(at.number);

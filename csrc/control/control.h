@@ -122,6 +122,10 @@ struct ControlPage {
         }
         calls[call.sequence % history].write(call, at);
     }
+    /// Of all calls up to this one; those of earlier ones are overwritten in time.
+    std::atomic<std::uint64_t> &digest_at(std::uint64_t sequence) { return digests[sequence / lead % digests.size()]; }
+    /// The call of this number, if it is remembered.
+    std::optional<Fingerprint> call_of(std::uint64_t sequence) const;
     /// "file:line" of the call of this number, and ", repeated" if it was; "" where that is not known any more.
     std::string site_of(std::uint64_t sequence) const;
 

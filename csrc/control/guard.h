@@ -33,6 +33,8 @@ struct Presence {
     std::atomic<std::uint32_t> num_departed; // of the others, those that will never look into this arena again
     /// Offsets of this rank's control pages, so that whoever learns of a death can tell everybody.
     std::array<std::atomic<std::uint64_t>, max_endpoints> endpoints;
+
+    bool is_dead() const { return state.load(std::memory_order_acquire) == dead; }
 };
 
 /// Each rank's guard holds its own robust word and sleeps on that of the next rank. When a process dies, however it

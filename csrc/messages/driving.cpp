@@ -278,7 +278,9 @@ void PointToPoint::end_with(Failure failure) {
         }
         members_.address(failure);
         failure_ = std::move(failure);
-        members_.await_readers(transport_, &ControlPage::in_messages, 1);
+        members_.await_readers(
+            &ControlPage::in_messages, 1, [this] { transport_.withdraw(); },
+            [this](int member) { return transport_.may_be_used_by(member); });
     }
     for (Operations *const operations : {&pending_, &deferred_}) {
         for (const auto &operation : *operations) {

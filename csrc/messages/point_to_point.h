@@ -3,12 +3,12 @@
 
 #include "base/system.h"
 #include "base/waiting.h"
+#include "control/members.h"
 #include "messages/match.h"
 #include "streams/doze.h"
 #include "streams/mark.h"
 #include "streams/stream.h"
 #include "trace/trace.h"
-#include "transport/shm/members.h"
 #include "transport/shm/paced.h"
 
 #include <condition_variable>

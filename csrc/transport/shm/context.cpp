@@ -96,10 +96,6 @@ void Context::join(int rank, std::span<const int> descriptors, std::span<const s
     (*guard_)->watch(rank, std::move(guarded));
 }
 
-bool Context::is_dead(int rank) const {
-    return at(rank).presence->state.load(std::memory_order_acquire) == Presence::dead;
-}
-
 std::size_t Context::add_endpoint(std::size_t committed, std::size_t reserved) {
     const std::scoped_lock lock(mutex_);
     std::byte *base = arena_->mapping()->base();

@@ -58,7 +58,8 @@ class Context {
     /// Nothing where it is not paced.
     Link *link() const { return link_.get(); }
     const Mapping &mapping(int rank) const { return *at(rank).mapping; }
-    bool is_dead(int rank) const;
+    const Presence &presence(int rank) const { return *at(rank).presence; }
+    bool is_dead(int rank) const { return presence(rank).is_dead(); }
     /// Whether the rank is a thread of this process: then it may read this rank's memory where it lies.
     bool shares_process(int rank) const { return at(rank).shares_process; }
     /// What the rank has found, as it joined.

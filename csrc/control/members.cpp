@@ -1,4 +1,4 @@
-#include "transport/shm/members.h"
+#include "control/members.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,6 +6,7 @@
 #include <cstring>
 #include <sched.h>
 #include <type_traits>
+#include <unistd.h>
 #include <utility>
 
 namespace hocket {
@@ -19,11 +20,12 @@ constexpr auto longest_reader_time = 30s; // or may be, where nobody can tell
 
 } // namespace
 
-Members::Members(std::shared_ptr<Context> context, std::vector<int> ranks, int rank, const ShmTransport &transport)
-    : context_(std::move(context)), ranks_(std::move(ranks)), rank_(rank), transport_(transport) {
-    if (ranks_.size() > AbortRecord::max_members) throw Failure::internal("a communicator has at most 1024 members");
-    own().process_namespace.store(namespace_, std::memory_order_relaxed);
-    own().process.store(getpid(), std::memory_order_release);
+Members::Members(std::vector<Member> members, int rank)
+    : members_(std::move(members)), rank_(rank), own_(at(rank).page) {
+    if (members_.size() > AbortRecord::max_members) throw Failure::internal("a communicator has at most 1024 members");
+    for (const Member &one : members_) generations_.push_back(one.page.generation.load(std::memory_order_acquire));
+    own_.process_namespace.store(namespace_, std::memory_order_relaxed);
+    own_.process.store(getpid(), std::memory_order_release);
 }
 
 void Members::address(Failure &failure) const {
@@ -41,12 +43,36 @@ void Members::address(Failure &failure) const {
     for (auto &[rank, call] : failure.calls) call.root = rank_of(call.root); // who sent the message
 }
 
-bool Members::has_closed(int member) const {
-    return control(member).state.load(std::memory_order_seq_cst) != ControlPage::open;
+std::function<bool()> Members::have_all_left() const {
+    return [members = members_, generations = generations_] {
+        for (std::size_t i = 0; i < members.size(); ++i) {
+            const ControlPage &page = members[i].page;
+            if (page.generation.load(std::memory_order_acquire) == generations[i] && !members[i].presence.is_dead() &&
+                page.state.load(std::memory_order_acquire) != ControlPage::closed) {
+                return false;
+            }
+        }
+        return true;
+    };
+}
+
+std::vector<int> Members::behind(std::uint64_t sequence) const {
+    std::vector<int> members;
+    for (int member = 0; member < size(); ++member) {
+        if (last_call(member) < sequence) members.push_back(member);
+    }
+    return members;
+}
+
+bool Members::has_given_up(std::uint64_t sequence) const {
+    return std::ranges::any_of(members_, [sequence](const Member &one) {
+        const std::uint64_t call = one.page.gave_up.load(std::memory_order_seq_cst);
+        return call != 0 && call <= sequence;
+    });
 }
 
 bool Members::is_stopped(int member) const {
-    const ControlPage &page = control(member);
+    const ControlPage &page = at(member).page;
     const pid_t process = page.process.load(std::memory_order_acquire);
     // In a container of its own, the same id is another process here.
     return page.process_namespace.load(std::memory_order_relaxed) == namespace_ && hocket::is_stopped(process);
@@ -73,7 +99,7 @@ std::optional<Failure> Members::find_death(std::uint64_t sequence) const {
 }
 
 void Members::record(const Failure &failure) const {
-    AbortRecord &record = control(0).abort;
+    AbortRecord &record = at(0).page.abort;
     const auto limit = Clock::now() + writer_time;
     const auto me = AbortRecord::writing + static_cast<std::uint32_t>(rank_);
     std::uint32_t state = AbortRecord::none;
@@ -103,7 +129,7 @@ void Members::record(const Failure &failure) const {
     std::memcpy(record.text.data(), failure.text.data(), length);
     for (int member = 0; member < size(); ++member) {
         const auto call = failure.calls.find(member);
-        transport_.endpoint(0).aborted_calls()[static_cast<std::size_t>(member)] =
+        at(0).aborted_calls[static_cast<std::size_t>(member)] =
             call == failure.calls.end() ? Fingerprint{} : call->second;
     }
     record.state.store(AbortRecord::ready, std::memory_order_seq_cst);
@@ -111,7 +137,7 @@ void Members::record(const Failure &failure) const {
 }
 
 std::optional<Failure> Members::recorded_failure() const {
-    const AbortRecord &record = control(0).abort;
+    const AbortRecord &record = at(0).page.abort;
     if (record.state.load(std::memory_order_seq_cst) != AbortRecord::ready) return std::nullopt;
     Failure failure;
     failure.cause = static_cast<Cause>(record.cause);
@@ -122,10 +148,10 @@ std::optional<Failure> Members::recorded_failure() const {
     for (int member = 0; member < size(); ++member) {
         if ((record.missing[static_cast<std::size_t>(member) / 64] >> member % 64 & 1) != 0)
             failure.missing.push_back(member);
-        const Fingerprint &call = transport_.endpoint(0).aborted_calls()[static_cast<std::size_t>(member)];
+        const Fingerprint &call = at(0).aborted_calls[static_cast<std::size_t>(member)];
         if (call.sequence == 0) continue;
         failure.calls[member] = call;
-        std::string site = control(member).site_of(call.sequence);
+        std::string site = at(member).page.site_of(call.sequence);
         if (!site.empty()) failure.sites[member] = std::move(site);
     }
     return failure;
@@ -137,23 +163,23 @@ Failure Members::settle(const Failure &failure) const {
 }
 
 void Members::alarm_all() const {
-    for (int member = 0; member < size(); ++member) control(member).raise_alarm();
+    for (const Member &one : members_) one.page.raise_alarm();
 }
 
-void Members::await_readers(const ShmTransport &transport, std::atomic<std::uint64_t> ControlPage::*reading,
-                            std::uint64_t call) const {
-    (own().*reading).store(0, std::memory_order_seq_cst);
-    transport.withdraw();
+void Members::await_readers(std::atomic<std::uint64_t> ControlPage::*reading, std::uint64_t call, const Hook &withdraw,
+                            const std::function<bool(int member)> &may_use) const {
+    (own_.*reading).store(0, std::memory_order_seq_cst);
+    withdraw();
     alarm_all(); // whoever has recorded the failure may not have come so far
     const auto start = Clock::now();
     const auto is_given_up = [&](int member) {
         const auto waited = Clock::now() - start;
-        if (context_->shares_process(rank_of(member)) || waited < reader_time) return false;
+        if (at(member).shares_process || waited < reader_time) return false;
         return waited >= longest_reader_time || is_stopped(member);
     };
     for (int member = 0; member < size(); ++member) {
-        while (transport.may_be_used_by(member) && !is_dead(member) &&
-               (control(member).*reading).load(std::memory_order_seq_cst) == call && !is_given_up(member)) {
+        while (may_use(member) && !is_dead(member) &&
+               (at(member).page.*reading).load(std::memory_order_seq_cst) == call && !is_given_up(member)) {
             sched_yield();
         }
     }
@@ -179,11 +205,11 @@ std::string Members::circle() const {
     bool only_messages = true;
     int member = rank_;
     do {
-        const ControlPage &page = control(member);
+        const ControlPage &page = at(member).page;
         const int awaited = page.waits_for.load(std::memory_order_seq_cst) - 1;
         const std::uint64_t call = page.waits_in.load(std::memory_order_seq_cst);
         const bool waits_still = call == 0 || page.in_call.load(std::memory_order_seq_cst) == call;
-        if (awaited < 0 || awaited >= size() || !waits_still || members.size() == ranks_.size()) return "";
+        if (awaited < 0 || awaited >= size() || !waits_still || members.size() == members_.size()) return "";
         members.push_back(member);
         only_messages = only_messages && call == 0;
         member = awaited;

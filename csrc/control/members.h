@@ -1,0 +1,115 @@
+// What the members of a communicator know of each other beside all channels, whatever those are: calls, deaths, alarms,
+// and why it failed.
+#pragma once
+
+#include "base/waiting.h"
+#include "control/control.h"
+#include "control/guard.h"
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace hocket {
+
+/// Where the others read of a member. Of one on another host it may be a copy that is kept up to date here.
+struct Member {
+    int rank; // in the job
+    bool shares_process;
+    const Presence &presence;
+    ControlPage &page;
+    std::span<Fingerprint> aborted_calls; // beside the page's abort record: of all members, sequence 0 where unknown
+};
+
+/// One rank's view of all members. Thread-safe: calls and messages share it.
+class Members {
+  public:
+    /// The memory that `members` lead to must outlive this.
+    Members(std::vector<Member> members, int rank);
+
+    int rank() const { return rank_; }
+    int size() const { return static_cast<int>(members_.size()); }
+    /// The rank of a member in the job, by which all messages name it.
+    int rank_of(int member) const { return at(member).rank; }
+    std::string name_of(int member) const { return "rank " + std::to_string(rank_of(member)); }
+    /// Of a failure, as this rank raises it: says so, and names ranks of the job instead of members.
+    void address(Failure &failure) const;
+    ControlPage &own() const { return own_; }
+    /// Of all members' pages the one that all agree on: another communicator with this page has another one.
+    std::uint32_t generation() const { return generations_.front(); }
+    /// Tells, also once this is gone, whether all members have left this communicator, or died.
+    std::function<bool()> have_all_left() const;
+
+    /// The number of the last call that the member has made.
+    std::uint64_t last_call(int member) const { return at(member).page.last_call.load(std::memory_order_acquire); }
+    /// What it called under this number, as far as its records reach back.
+    std::optional<Fingerprint> call_of(int member, std::uint64_t sequence) const {
+        return at(member).page.call_of(sequence);
+    }
+    std::uint64_t digest_at(int member, std::uint64_t sequence) const {
+        return at(member).page.digest_at(sequence).load(std::memory_order_relaxed);
+    }
+    /// The members that have not made the call of this number yet, ascending.
+    std::vector<int> behind(std::uint64_t sequence) const;
+    /// Whether a member has given up at this call, or before.
+    bool has_given_up(std::uint64_t sequence) const;
+
+    bool is_dead(int member) const { return at(member).presence.is_dead(); }
+    /// Whether it sends nothing more; what it has sent is still there.
+    bool has_closed(int member) const {
+        return at(member).page.state.load(std::memory_order_seq_cst) != ControlPage::open;
+    }
+    /// The members whose processes are stopped, by a signal or a debugger, ascending.
+    std::vector<int> stopped() const;
+
+    /// A member that has died without closing before, as a failure at call `sequence`. One that had closed has left in
+    /// good order, and all that it sent is there.
+    std::optional<Failure> find_death(std::uint64_t sequence) const;
+
+    /// Writes the reason where all members read it, unless one is there already, and raises the alarm of all.
+    void record(const Failure &failure) const;
+    std::optional<Failure> recorded_failure() const;
+    /// Records a failure; what counts is the reason that was there first.
+    Failure settle(const Failure &failure) const;
+    void alarm_all() const;
+
+    /// After a failure: returns when no member reads any longer what this rank has lent to it, nor writes where it was
+    /// let. `withdraw`: none begins to write any more. `may_use`: of a member, whether it may still do either; it shows
+    /// by `reading` in which call it may. All was for the call of number `call`: a member that is in an earlier one
+    /// finds the failure before it looks at that. Nor is a stopped process waited for; when it goes on, it finds the
+    /// failure before it trusts what it has read, and ends the piece that it was writing, no other.
+    void await_readers(std::atomic<std::uint64_t> ControlPage::*reading, std::uint64_t call, const Hook &withdraw,
+                       const std::function<bool(int member)> &may_use) const;
+
+    /// Says on standard error whom this rank waits for, and why in vain where that is `known`; else what is known of a
+    /// circle of waits. `call`: the number of the one in which it waits, 0 for a message.
+    void tell_stall(std::chrono::nanoseconds waited, const std::string &what, const std::vector<int> &members,
+                    std::uint64_t call, const std::string &known = "") const;
+    /// It waits for this message no longer.
+    void note_stall_over() const { own().waits_for.store(0, std::memory_order_seq_cst); }
+    /// Where this rank has waited for long, for one that waits for another and so on to this rank: that, in words, and
+    /// what to do; else "".
+    std::string circle() const;
+
+    /// Of a call by one thread while another closes.
+    Failure closed_here() const;
+
+  private:
+    const Member &at(int member) const { return members_[static_cast<std::size_t>(member)]; }
+    bool is_stopped(int member) const;
+
+    std::vector<Member> members_;
+    int rank_;
+    ControlPage &own_;
+    std::vector<std::uint32_t> generations_; // of the pages
+    std::uint64_t namespace_ = process_namespace();
+};
+
+/// Of a member that has closed, by one that still needs it; `text` says what for.
+Failure closed_failure(int member, std::uint64_t sequence, std::string text);
+/// Ends such a text where nobody knows more.
+inline constexpr const char *does_each_match = ": does every rank make the matching call?";
+
+} // namespace hocket
