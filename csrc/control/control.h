@@ -53,9 +53,11 @@ class SiteRecord {
     std::array<std::atomic<std::uint64_t>, num_words> words_; // text, then zeros
 };
 
-/// Why a communicator can only be closed. The first writer wins; only the page of member 0 is used.
+/// Why a communicator can only be closed. Of all members' pages, in order, the first that is not passed has the reason:
+/// that of the lowest member that lived when one was written. What is passed stays so, and the first writer wins; so
+/// all find the same one, whenever they learned of a death.
 struct AbortRecord {
-    static constexpr std::uint32_t none = 0, ready = 1, writing = 2; // writing + member
+    static constexpr std::uint32_t none = 0, ready = 1, passed = 2, writing = 3; // writing + member
     static constexpr std::size_t max_members = 1024, max_text = 240;
 
     std::atomic<std::uint32_t> state;
@@ -66,6 +68,12 @@ struct AbortRecord {
     double seconds;
     std::array<std::uint64_t, max_members / 64> missing;
     std::array<char, max_text> text;
+
+    /// Whether a reason is here, or about to be.
+    bool is_taken() const {
+        const std::uint32_t now = state.load(std::memory_order_seq_cst);
+        return now != none && now != passed;
+    }
 };
 
 struct ControlPage {

@@ -98,21 +98,34 @@ std::optional<Failure> Members::find_death(std::uint64_t sequence) const {
     return std::nullopt;
 }
 
-void Members::record(const Failure &failure) const {
-    AbortRecord &record = at(0).page.abort;
+/// Of which member the page is that this rank now writes the reason to; nothing where another one is there already, or
+/// is about to be.
+std::optional<int> Members::take_record() const {
     const auto limit = Clock::now() + writer_time;
     const auto me = AbortRecord::writing + static_cast<std::uint32_t>(rank_);
-    std::uint32_t state = AbortRecord::none;
-    while (!record.state.compare_exchange_strong(state, me, std::memory_order_acq_rel)) {
-        if (state == AbortRecord::ready) return;
-        // Another member is writing. It is about to finish, or has died at it; if it was stopped, it will do so later.
-        const int writer = static_cast<int>(state - AbortRecord::writing);
-        if (writer >= size() || !is_dead(writer)) {
-            if (Clock::now() >= limit) return;
+    for (int member = 0; member < size();) {
+        auto &state = at(member).page.abort.state;
+        std::uint32_t found = state.load(std::memory_order_acquire);
+        const std::uint32_t writer = found - AbortRecord::writing;
+        if (found == AbortRecord::ready) return std::nullopt;
+        if (found == AbortRecord::passed) {
+            ++member;
+        } else if (found == AbortRecord::none || (writer < members_.size() && is_dead(static_cast<int>(writer)))) {
+            const bool passes = found == AbortRecord::none && is_dead(member);
+            const bool taken = state.compare_exchange_strong(found, passes ? AbortRecord::passed : me);
+            if (taken && !passes) return member;
+        } else { // another one is about to finish; if it was stopped, it will do so later
+            if (Clock::now() >= limit) return std::nullopt;
             sched_yield();
-            state = AbortRecord::none;
         }
     }
+    return std::nullopt;
+}
+
+void Members::record(const Failure &failure) const {
+    const auto home = take_record();
+    if (!home) return;
+    AbortRecord &record = at(*home).page.abort;
     record.cause = static_cast<std::int32_t>(
         failure.cause == Cause::resource || failure.cause == Cause::internal ? Cause::aborted : failure.cause);
     record.rank = failure.rank;
@@ -129,7 +142,7 @@ void Members::record(const Failure &failure) const {
     std::memcpy(record.text.data(), failure.text.data(), length);
     for (int member = 0; member < size(); ++member) {
         const auto call = failure.calls.find(member);
-        at(0).aborted_calls[static_cast<std::size_t>(member)] =
+        at(*home).aborted_calls[static_cast<std::size_t>(member)] =
             call == failure.calls.end() ? Fingerprint{} : call->second;
     }
     record.state.store(AbortRecord::ready, std::memory_order_seq_cst);
@@ -137,8 +150,11 @@ void Members::record(const Failure &failure) const {
 }
 
 std::optional<Failure> Members::recorded_failure() const {
-    const AbortRecord &record = at(0).page.abort;
-    if (record.state.load(std::memory_order_seq_cst) != AbortRecord::ready) return std::nullopt;
+    const auto state_of = [](const Member &one) { return one.page.abort.state.load(std::memory_order_seq_cst); };
+    const auto home =
+        std::ranges::find_if_not(members_, [](auto state) { return state == AbortRecord::passed; }, state_of);
+    if (home == members_.end() || state_of(*home) != AbortRecord::ready) return std::nullopt;
+    const AbortRecord &record = home->page.abort;
     Failure failure;
     failure.cause = static_cast<Cause>(record.cause);
     failure.rank = record.rank;
@@ -148,7 +164,7 @@ std::optional<Failure> Members::recorded_failure() const {
     for (int member = 0; member < size(); ++member) {
         if ((record.missing[static_cast<std::size_t>(member) / 64] >> member % 64 & 1) != 0)
             failure.missing.push_back(member);
-        const Fingerprint &call = at(0).aborted_calls[static_cast<std::size_t>(member)];
+        const Fingerprint &call = home->aborted_calls[static_cast<std::size_t>(member)];
         if (call.sequence == 0) continue;
         failure.calls[member] = call;
         std::string site = at(member).page.site_of(call.sequence);

@@ -99,6 +99,7 @@ class Members {
   private:
     const Member &at(int member) const { return members_[static_cast<std::size_t>(member)]; }
     bool is_stopped(int member) const;
+    std::optional<int> take_record() const;
 
     std::vector<Member> members_;
     int rank_;

@@ -11,6 +11,7 @@
 
 using namespace hocket;
 using namespace hocket::test;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -137,6 +138,43 @@ TEST(endpoints_of_a_communicator_with_a_dead_member_are_used_again) {
         }
         member.communicator().close(do_nothing);
     });
+}
+
+TEST(a_failure_after_the_first_member_has_gone_is_told_by_all) {
+    for (const Cause cause : {Cause::aborted, Cause::timeout, Cause::mismatch}) {
+        const Processes run(4, [cause](Rank &rank, Board &board) {
+            Communicator &communicator = rank.communicator();
+            if (rank.rank == 0) {
+                communicator.close(do_nothing);
+                die(rank, board);
+            }
+            while (!rank.context->is_dead(0)) sched_yield();
+            std::int64_t value = 5;
+            const auto message = [&](bool sends, int peer, Dtype dtype = Dtype::int64) {
+                return Message{.sends = sends,
+                               .peer = peer,
+                               .tag = 5,
+                               .dtype = dtype,
+                               .data = reinterpret_cast<std::byte *>(&value),
+                               .num_bytes = sizeof value};
+            };
+            const auto failure = failure_of([&] {
+                if (rank.rank == 1 && cause == Cause::aborted) communicator.abort("out of coffee");
+                const bool is_late = rank.rank == 1 && cause == Cause::timeout;
+                Message messages[] = {message(false, rank.rank == 1 ? 2 : 1), message(true, 2, Dtype::float64)};
+                const std::size_t num_messages = rank.rank == 1 && cause == Cause::mismatch ? 2 : 1;
+                communicator.messages().run(std::span(messages).first(num_messages), is_late ? 100ms : patience,
+                                            do_nothing);
+            });
+            CHECK(failure && failure->cause == cause && failure->self == rank.rank, failure ? failure->text : "none");
+            CHECK(cause == Cause::mismatch ? failure->calls.contains(2) : failure->rank == 1);
+            CHECK(cause != Cause::aborted || failure->text == "out of coffee", failure->text);
+            CHECK(cause != Cause::timeout || failure->seconds == 0.1);
+            const auto state = [&](int member) { return communicator.transport().control(member).abort.state.load(); };
+            CHECK(state(0) == AbortRecord::passed && state(1) == AbortRecord::ready);
+            communicator.close(do_nothing);
+        });
+    }
 }
 
 TEST(leaving_after_close_is_no_death) {

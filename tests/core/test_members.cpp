@@ -4,25 +4,35 @@
 #include "control/members.h"
 
 #include "check.h"
-#include "world.h"
 
+#include <algorithm>
+#include <atomic>
 #include <deque>
+#include <string>
+#include <thread>
+#include <vector>
 
 using namespace hocket;
 using namespace hocket::test;
 
 namespace {
 
-/// The pages of all members, and the view that each has of them.
+constexpr std::uint32_t none = AbortRecord::none, ready = AbortRecord::ready, passed = AbortRecord::passed,
+                        writing = AbortRecord::writing;
+
+/// The pages of all members, and the view that each has of them, in which it hears of deaths at a time of its own.
 struct Roster {
     struct Place {
         ControlPage page{};
-        Presence presence{};
         std::vector<Fingerprint> aborted_calls;
+        std::deque<Presence> presences; // of all, as this one sees them
     };
 
     explicit Roster(int size) : places(static_cast<std::size_t>(size)) {
-        for (Place &place : places) place.aborted_calls.resize(places.size());
+        for (Place &place : places) {
+            place.aborted_calls.resize(places.size());
+            place.presences.resize(places.size());
+        }
         open();
     }
 
@@ -32,8 +42,10 @@ struct Roster {
         for (int member = 0; member < static_cast<int>(places.size()); ++member) {
             std::vector<Member> members;
             for (Place &one : places) {
-                const int rank = 10 * (static_cast<int>(members.size()) + 1);
-                members.push_back({rank, true, one.presence, one.page, one.aborted_calls});
+                const std::size_t at = members.size();
+                members.push_back({10 * (static_cast<int>(at) + 1), true,
+                                   places[static_cast<std::size_t>(member)].presences[at], one.page,
+                                   one.aborted_calls});
             }
             views.emplace_back(std::move(members), member);
         }
@@ -41,11 +53,42 @@ struct Roster {
 
     ControlPage &operator[](int member) { return places[static_cast<std::size_t>(member)].page; }
     const Members &of(int member) const { return views[static_cast<std::size_t>(member)]; }
-    void kill(int member) { places[static_cast<std::size_t>(member)].presence.state.store(Presence::dead); }
+    /// `viewer` hears that `member` has died, or all do.
+    void kill(int member, int viewer = -1) {
+        for (int one = 0; one < static_cast<int>(places.size()); ++one) {
+            if (viewer >= 0 && one != viewer) continue;
+            places[static_cast<std::size_t>(one)].presences[static_cast<std::size_t>(member)].state = Presence::dead;
+        }
+    }
+
+    std::vector<std::uint32_t> states() const {
+        std::vector<std::uint32_t> states;
+        for (const Place &one : places) states.push_back(one.page.abort.state.load());
+        return states;
+    }
+    /// What all are told of, which is the same.
+    std::string reason() const {
+        const auto first = of(0).recorded_failure();
+        for (const Members &view : views) {
+            const auto own = view.recorded_failure();
+            CHECK(own.has_value() == first.has_value() && (!own || own->text == first->text), view.rank());
+        }
+        return first ? first->text : "";
+    }
 
     std::deque<Place> places;
     std::deque<Members> views;
 };
+
+Failure reason_of(int member) {
+    Failure failure;
+    failure.cause = Cause::aborted;
+    failure.rank = member;
+    failure.text = "reason of " + std::to_string(member);
+    failure.missing = {1, 3};
+    failure.calls[member].sequence = 8;
+    return failure;
+}
 
 } // namespace
 
@@ -98,4 +141,92 @@ TEST(readers_are_awaited_where_they_may_use_what_was_lent) {
             return member != 1 || asked.size() < 4;
         });
     CHECK(asked == (std::vector<int>{0, 1, 1, 1, 2, 3}), "one is dead, and one in an earlier call", asked.size());
+}
+
+// Why it failed -------------------------------------------------------------------------------------------------------
+
+TEST(a_reason_is_at_the_lowest_member_that_lives) {
+    for (int num_dead : {0, 1, 3}) {
+        Roster pages(5);
+        for (int member = 0; member < num_dead; ++member) pages.kill(member);
+        CHECK(pages.reason().empty());
+        pages.of(4).record(reason_of(4));
+        std::vector<std::uint32_t> expected(5, none);
+        std::fill_n(expected.begin(), num_dead, passed);
+        expected[static_cast<std::size_t>(num_dead)] = ready;
+        CHECK(pages.states() == expected, num_dead);
+        pages.kill(num_dead);
+        pages.of(num_dead + 1).record(reason_of(num_dead + 1));
+        CHECK(pages.states() == expected && pages.reason() == "reason of 4", "the first one, wherever that lies");
+        const Failure found = *pages.of(0).recorded_failure();
+        CHECK(found.rank == 4 && found.missing == (std::vector{1, 3}) && found.calls == reason_of(4).calls);
+        for (int member = 0; member < 5; ++member) CHECK(pages[member].alarm.load() == 1, member);
+    }
+}
+
+TEST(a_page_of_another_communicator_has_no_reason) {
+    Roster pages(2);
+    pages.kill(0);
+    pages.of(1).record(reason_of(1));
+    CHECK(pages.states() == (std::vector{passed, ready}));
+    for (int member : {0, 1}) pages[member].renew();
+    CHECK(pages.states() == (std::vector{none, none}));
+}
+
+TEST(recorders_that_hear_of_a_death_at_different_times_write_one_reason) {
+    Roster pages(4);
+    pages.kill(0, 1);
+    pages.of(1).record(reason_of(1));
+    pages.of(2).record(reason_of(2)); // takes member 0 for alive
+    CHECK(pages.states() == (std::vector{passed, ready, none, none}) && pages.reason() == "reason of 1");
+
+    Roster later(4); // member 2 has begun to write to member 0's page before that died
+    later[0].abort.state.store(writing + 2);
+    later.kill(0);
+    later.of(1).record(reason_of(1)); // in vain, as it had to wait for long
+    CHECK(later.states() == (std::vector{writing + 2, none, none, none}) && later.reason().empty());
+    later[0].abort.state.store(ready);
+    later.of(3).record(reason_of(3));
+    CHECK(later.states() == (std::vector{ready, none, none, none}));
+}
+
+TEST(what_a_dying_writer_has_left_unfinished_is_written_by_another) {
+    for (int writer : {0, 1}) { // to its own page, or to another one's, which may die, too
+        for (bool owner_dies : {false, true}) {
+            Roster pages(4);
+            pages[0].abort.state.store(writing + static_cast<std::uint32_t>(writer));
+            std::ranges::fill(pages[0].abort.text, 'x');
+            pages.kill(writer);
+            if (owner_dies) pages.kill(0);
+            CHECK(pages.reason().empty());
+            pages.of(3).record(reason_of(3));
+            CHECK(pages.states() == (std::vector{ready, none, none, none}) && pages.reason() == "reason of 3", writer);
+        }
+    }
+}
+
+TEST(recorders_race_with_deaths) {
+    constexpr int size = 6, rounds = thread_sanitizer ? 100 : 300;
+    for (int round = 0; round < rounds; ++round) {
+        Roster pages(size);
+        std::vector<std::thread> threads;
+        std::atomic<int> num_ready{0};
+        const auto meet = [&] {
+            for (num_ready.fetch_add(1); num_ready.load() < size - 2;) std::this_thread::yield();
+        };
+        for (int member = 2; member < size; ++member) {
+            threads.emplace_back([&, member] {
+                meet();
+                for (int dead : {round % 2, 1 - round % 2}) {
+                    for (int turn = 0; turn < (round + member) % 4; ++turn) std::this_thread::yield();
+                    pages.kill(dead, member); // each hears of it by itself
+                    if ((round + member) % 3 == dead) pages.of(member).record(reason_of(member));
+                }
+                pages.of(member).record(reason_of(member));
+            });
+        }
+        for (auto &thread : threads) thread.join();
+        CHECK(!pages.reason().empty(), round);
+        CHECK(std::ranges::count(pages.states(), ready) == 1, round);
+    }
 }

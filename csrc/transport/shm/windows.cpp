@@ -76,8 +76,9 @@ std::span<const Window> ShmTransport::granted(int peer, std::uint32_t tag, std::
 bool ShmTransport::put(std::span<const int> peers, std::span<std::byte *const> places, Bytes bytes, std::uint32_t tag,
                        bool past_caches, const Making &make) {
     // An offer of a message does until a failure is written down, before which nobody takes one back.
-    const bool has_failed =
-        lane_ == Lane::messages && control(0).abort.state.load(std::memory_order_seq_cst) != AbortRecord::none;
+    const bool has_failed = lane_ == Lane::messages && std::ranges::any_of(endpoints_, [](const Endpoint &one) {
+                                return one.control().abort.is_taken();
+                            });
     const auto stands = [this, has_failed](int peer) {
         if (lane_ == Lane::messages) return !has_failed;
         return peer_at(peer).its_board->call.load(std::memory_order_seq_cst) == peer_at(peer).windows_of;
