@@ -42,8 +42,12 @@ struct Fingerprint {
         hash *= 0xff51afd7ed558ccdU;
         return hash ^ hash >> 32;
     }
-    /// A short form of a digest, which travels with every signal; never 0.
-    static std::uint32_t tag(std::uint64_t digest) { return static_cast<std::uint32_t>(digest) | 1U; }
+    /// What travels with every signal: the epoch of the communicator, and 24 bits of a digest. One call in 16 million
+    /// that differ has the same ones, and is found by the digests and records of control pages instead.
+    static std::uint32_t tag(std::uint64_t digest, std::uint8_t epoch) {
+        return std::uint32_t{epoch} << 24 | (static_cast<std::uint32_t>(digest) & 0xffffffU);
+    }
+    static std::uint8_t epoch_of(std::uint32_t tag) { return static_cast<std::uint8_t>(tag >> 24); }
 };
 
 enum class Cause : std::int32_t { none, mismatch, timeout, died, aborted, forked, resource, internal };

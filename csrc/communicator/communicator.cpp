@@ -282,7 +282,7 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
         }
         if (lane_.recorder()->has_steps()) executor_->record(lane_.recorder().get(), lane_.number(), sequence_);
         else executor_->record(nullptr);
-        executor_->start(call.launch, Fingerprint::tag(digest));
+        executor_->start(call.launch, Fingerprint::tag(digest, members_.epoch()));
     } catch (const std::bad_alloc &) {
         no_memory();
     } catch (const std::length_error &) { // a size that no vector can have
@@ -336,9 +336,13 @@ bool Communicator::drive(const Call &call, Clock::time_point until) {
 template <typename Move> bool Communicator::attempt(const Call &call, const Move &move) {
     try {
         return move();
-    } catch (const ForeignMessage &message) { fail_at_difference_to(message.peer); } catch (const ForeignSize &size) {
-        fail_at_size(call, size);
-    } catch (const Failure &failure) {
+    } catch (const ForeignMessage &message) {
+        if (Fingerprint::epoch_of(message.tag) != members_.epoch()) {
+            throw Failure::internal(members_.name_of(message.peer) +
+                                    " sent a message that is left over from an earlier communicator");
+        }
+        fail_at_difference_to(message.peer);
+    } catch (const ForeignSize &size) { fail_at_size(call, size); } catch (const Failure &failure) {
         if (failure.cause == Cause::resource) examine(false); // the memory of a peer that gave up may be gone
         throw;
     }

@@ -37,8 +37,10 @@ class Members {
     /// Of a failure, as this rank raises it: says so, and names ranks of the job instead of members.
     void address(Failure &failure) const;
     ControlPage &own() const { return own_; }
-    /// Of all members' pages the one that all agree on: another communicator with this page has another one.
+    /// Of the lowest member's page, so the same for all; an earlier communicator with that page had a lower one.
     std::uint32_t generation() const { return generations_.front(); }
+    /// The part of it that every message carries: what is left over from an earlier communicator shows by it.
+    std::uint8_t epoch() const { return static_cast<std::uint8_t>(generation()); }
     /// Tells, also once this is gone, whether all members have left this communicator, or died.
     std::function<bool()> have_all_left() const;
 

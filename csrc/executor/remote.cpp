@@ -19,7 +19,7 @@ View Remote::gather(Transport &transport, std::uint32_t tag, std::size_t element
         if (held >= element) return {.bytes = Bytes(carry_).subspan(used_, whole(held))};
         View view = transport.view(peer_);
         if (view.bytes.empty()) return {};
-        if (view.tag != tag) throw ForeignMessage{peer_};
+        if (view.tag != tag) throw ForeignMessage{peer_, view.tag};
         if (view.attached && !may_be_attached) {
             throw Failure::internal("member " + std::to_string(peer_) +
                                     " lends to a fold memory that only a copy can read");
@@ -37,7 +37,7 @@ bool Remote::make_room(Transport &transport, std::uint32_t tag, std::size_t num_
     const View view = transport.view(peer_);
     const std::size_t held = carry_.size() - used_, missing = num_left - held;
     if (view.bytes.empty() || missing == 0) return false; // with nothing missing, the peer may show its next call
-    if (view.tag != tag) throw ForeignMessage{peer_};
+    if (view.tag != tag) throw ForeignMessage{peer_, view.tag};
     if (held == 0 && view.bytes.size() + view.num_coming >= missing) return false;
     return carry_over(transport, std::min(missing, view.bytes.size()));
 }

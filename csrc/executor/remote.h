@@ -7,9 +7,10 @@
 
 namespace hocket {
 
-/// A message of another call than the one that runs: `peer` and this rank called different things.
+/// A message of another call than the one that runs: `peer` and this rank called different things, or it is left over.
 struct ForeignMessage {
     int peer;
+    std::uint32_t tag;
 };
 
 /// What `peer` sends, or expects, is not as long as what this rank expects.

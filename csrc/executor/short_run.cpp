@@ -68,7 +68,7 @@ bool ShortRun::do_task(std::size_t at) {
             }
             const View view = transport_.view(source.peer);
             if (view.bytes.empty()) return false;
-            if (view.tag != tag) throw ForeignMessage{source.peer};
+            if (view.tag != tag) throw ForeignMessage{source.peer, view.tag};
             if (view.bytes.size() < available) available = view.bytes.size() & ~(element - 1);
             if (available == 0 || view.attached) {
                 hand_over();

@@ -9,9 +9,9 @@
 #include <utility>
 
 namespace hocket {
-Matcher::Matcher(Transport &transport, const Profile &profile, int rank, int num_ranks)
-    : transport_(transport), profile_(profile), rank_(rank), outgoing_(static_cast<std::size_t>(num_ranks)),
-      incoming_(static_cast<std::size_t>(num_ranks)) {}
+Matcher::Matcher(Transport &transport, const Profile &profile, int rank, int num_ranks, std::uint8_t epoch)
+    : transport_(transport), profile_(profile), rank_(rank), tag_(Fingerprint::tag(1, epoch)),
+      outgoing_(static_cast<std::size_t>(num_ranks)), incoming_(static_cast<std::size_t>(num_ranks)) {}
 
 void Matcher::post(std::shared_ptr<Exchange> exchange) {
     if (exchange->sends) {
@@ -151,6 +151,7 @@ void Matcher::receive_from(int peer, std::size_t max_frames, bool keeps) {
     for (std::size_t frames = 0; frames < max_frames;) {
         const View view = transport_.view(peer);
         if (view.bytes.empty()) return;
+        if (view.tag != tag_) refuse(peer, "one that is left over from an earlier communicator");
         std::size_t size = 0;
         if (in.payload_left == 0) {
             if (view.attached) refuse(peer, "a header that it did not send in place");
@@ -183,7 +184,7 @@ bool Matcher::receive_at_once(Exchange &receive) {
     Incoming &in = from(peer);
     const View view = transport_.view(peer);
     Header header;
-    if (view.attached || view.bytes.size() < sizeof header) return false;
+    if (view.attached || view.tag != tag_ || view.bytes.size() < sizeof header) return false;
     std::memcpy(&header, view.bytes.data(), sizeof header);
     // All else is for take_frame() to say.
     const unsigned units = units_of(header.num_bytes);
@@ -215,7 +216,7 @@ bool Matcher::receive_at_once(Exchange &receive) {
             return true;
         }
         const View rest = transport_.view(peer);
-        if (rest.bytes.empty() || rest.attached) break;
+        if (rest.bytes.empty() || rest.attached || rest.tag != tag_) break;
         shown = rest.bytes;
     }
     in.receive = std::shared_ptr<Exchange>(std::shared_ptr<void>(), &receive);

@@ -81,8 +81,9 @@ class Matcher {
     static_assert(eager_bytes <= max_unmatched_longer * short_bytes, "the longest has credit");
     /// Up to here a message and its header are one piece of the transport, whichever that is.
     static constexpr std::size_t joined_bytes = 24;
-    /// The transport must outlive this. A peer's word is trusted in nothing: what it cannot mean is a Failure.
-    Matcher(Transport &transport, const Profile &profile, int rank, int num_ranks);
+    /// The transport must outlive this. A peer's word is trusted in nothing: what it cannot mean is a Failure, and so
+    /// is what comes from another epoch.
+    Matcher(Transport &transport, const Profile &profile, int rank, int num_ranks, std::uint8_t epoch = 0);
 
     /// Begins a send or a receive, whose memory has to stay until it is done. Throws a mismatch, as advance() does, of
     /// which one has to follow, as peers are told of nothing here.
@@ -255,6 +256,7 @@ class Matcher {
     Transport &transport_;
     Profile profile_;
     int rank_;
+    std::uint32_t tag_; // of all that goes through this lane: frames tell themselves what else matters
     std::vector<Outgoing> outgoing_;
     std::vector<Incoming> incoming_;
     Exchanges receives_;                           // posted and not matched, in order

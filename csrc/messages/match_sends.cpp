@@ -8,11 +8,6 @@
 #include <utility>
 
 namespace hocket {
-namespace {
-
-constexpr std::uint32_t tag_of_lane = 1; // frames tell all that matters themselves
-
-} // namespace
 
 // To a peer -----------------------------------------------------------------------------------------------------------
 
@@ -28,7 +23,7 @@ bool Matcher::send_at_once(Exchange &send) {
     if (!is_copied || !has_credit(send.peer, bytes.size())) return false;
     const Header header = header_of(send, Kind::eager);
     const Bytes head(reinterpret_cast<const std::byte *>(&header), sizeof header);
-    if (transport_.publish_behind(head, send.peer, bytes, tag_of_lane, false).num_bytes == 0) return false;
+    if (transport_.publish_behind(head, send.peer, bytes, tag_, false).num_bytes == 0) return false;
     out.num_eager += units_of(bytes.size());
     send.ordinal = ++out.num_messages;
     finish(send);
@@ -178,7 +173,7 @@ bool Matcher::push_frame(int peer) {
     const bool goes_ahead =
         out.payload.empty() || out.place != nullptr || out.head.size() > transport_.max_head_bytes();
     while (goes_ahead && !out.head.empty()) {
-        const Published published = transport_.publish(peers, out.head, tag_of_lane, false);
+        const Published published = transport_.publish(peers, out.head, tag_, false);
         if (published.num_bytes == 0) return false;
         out.head = out.head.subspan(published.num_bytes);
         ++num_moves_;
@@ -204,14 +199,14 @@ bool Matcher::push_payload(int peer) {
     const std::span<const int> peers(&peer, 1);
     const Route &route = out.exchange->route;
     if (out.place != nullptr && out.puts) {
-        if (!transport_.put(peers, {&out.place, 1}, out.payload, tag_of_lane, route.past_caches)) return false;
+        if (!transport_.put(peers, {&out.place, 1}, out.payload, tag_, route.past_caches)) return false;
         out.payload = {};
     } else {
         const bool may_lend = route.otherwise == Way::lend;
         if (!may_lend && is_too_early(peer)) return false;
         const Published published = out.head.empty()
-                                        ? transport_.publish(peers, out.payload, tag_of_lane, may_lend)
-                                        : transport_.publish_behind(out.head, peer, out.payload, tag_of_lane, may_lend);
+                                        ? transport_.publish(peers, out.payload, tag_, may_lend)
+                                        : transport_.publish_behind(out.head, peer, out.payload, tag_, may_lend);
         if (published.num_bytes == 0) return false;
         out.head = {};
         if (published.lent) out.exchange->ticket = transport_.posted(peer);

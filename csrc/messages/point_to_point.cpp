@@ -32,7 +32,7 @@ PointToPoint::PointToPoint(Context &context, const std::vector<int> &ranks, std:
     : members_(members), lane_(lane), spin_(spin), transport_(context, ranks, members.rank(), offsets, Lane::messages),
       paced_(PacedTransport::over(transport_, context)),
       carrier_(paced_ ? static_cast<Transport &>(*paced_) : transport_),
-      matcher_(carrier_, context.profile(), members.rank(), members.size()) {
+      matcher_(carrier_, context.profile(), members.rank(), members.size(), members.epoch()) {
     pending_.reserve(1); // for one that the machine knows of already
 }
 

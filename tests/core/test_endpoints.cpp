@@ -117,6 +117,43 @@ TEST(what_a_rank_has_left_behind_is_free_once_all_have_gone) {
     CHECK(world[0].arena->allocate(1) == presence);
 }
 
+TEST(endpoint_that_is_used_again_has_another_epoch) {
+    for (const std::uint32_t before : {0U, 255U}) { // of which eight bits travel
+        World world(2);
+        std::vector<std::size_t> offsets(2);
+        std::optional<Failure> heard[2];
+        world.run([&](Rank &rank) {
+            rank.communicator().close(do_nothing);
+            world.meet();
+            page_at(rank, rank.communicator().transport().own_offset()).generation.store(before);
+            auto next = open(world, rank, offsets);
+            CHECK(next->members().generation() == before + 1);
+            for (std::size_t count : {10, 20'000}) {
+                all_reduce(*next, rank, count);
+                exchange(*next, count);
+            }
+            const std::uint32_t tag = Fingerprint::tag(1, next->members().epoch());
+            next->close(do_nothing);
+            world.meet();
+            next = open(world, rank, offsets);
+            auto bytes = counted(50);
+            if (rank.rank == 1) { // something that it has sent before comes now
+                const int peer = 0;
+                ShmTransport late(*rank.context, {0, 1}, 1, offsets, Lane::messages);
+                CHECK(late.publish({&peer, 1}, bytes, tag, false).num_bytes == 50);
+            }
+            world.meet();
+            const Message receive{.peer = 1 - rank.rank, .tag = 5, .data = bytes.data(), .num_bytes = bytes.size()};
+            heard[rank.rank] = failure_of([&] { next->messages().run({&receive, 1}, patience, do_nothing); });
+            next->close(do_nothing);
+        });
+        for (const auto &failure : heard) {
+            CHECK(failure && failure->text.find("left over from an earlier communicator") != std::string::npos);
+        }
+        CHECK(heard[0]->cause == Cause::internal && heard[1]->cause == Cause::aborted && heard[1]->rank == 0);
+    }
+}
+
 TEST(endpoint_of_another_size_is_left_alone) {
     World world(2);
     for (int rank : {0, 1}) world[rank].communicator().close(do_nothing);

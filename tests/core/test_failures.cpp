@@ -107,7 +107,7 @@ TEST(fingerprints_differ_by_each_field_and_by_where_a_value_stands) {
     std::size_t num_fingerprints = 0;
     const auto take = [&](const Fingerprint &one) {
         digests.insert(one.digest());
-        tags.insert(Fingerprint::tag(one.digest()));
+        tags.insert(Fingerprint::tag(one.digest(), 3));
         ++num_fingerprints;
     };
     using Change = void (*)(Fingerprint &, int);
