@@ -57,43 +57,6 @@ TEST(staging_shows_as_much_of_a_slot_as_is_there) {
     CHECK(transport_of(world, 1).released(0) == 1 && reader.view(1).bytes.empty());
 }
 
-TEST(staging_of_what_was_awaited_leaves_a_slot_as_it_was) {
-    World world(2, {.spin = true, .as_processes = true});
-    ShmTransport &reader = transport_of(world, 0);
-    for (const std::size_t size : {std::size_t{4096}, std::size_t{5001}, 5 * cell + 3, piece_bytes}) {
-        const auto data = counted(size, size);
-        CHECK(reader.view(1).bytes.empty());
-        CHECK(publish(world, 1, 0, data) == size);
-        const std::byte *const slot = reader.view(1).bytes.data();
-        std::size_t done = 0;
-        for (const std::size_t part : {std::size_t{1}, std::size_t{70}, std::size_t{3000}, size - 3071}) {
-            const Bytes found = reader.view(1).bytes;
-            CHECK(std::ranges::equal(found, std::span(data).subspan(done)), size, done);
-            reader.release(1, part);
-            done += part;
-        }
-        CHECK(std::ranges::equal(Bytes(slot, size), data), size);
-    }
-}
-
-TEST(staging_takes_the_lines_of_what_was_shown_and_of_nothing_else) {
-    World world(2, {.spin = true, .as_processes = true});
-    ShmTransport &reader = transport_of(world, 0);
-    CHECK(reader.view(1).bytes.empty());
-    const auto data = counted(5000);
-    CHECK(publish(world, 1, 0, data) == data.size());
-    Endpoint::Line &line = first_line(world, 1, 0);
-    const std::uint64_t offset = std::exchange(line.elsewhere.offset, world[1].arena->mapping()->num_bytes());
-    line.num_bytes = 0;
-    CHECK(reader.view(1).bytes.empty(), "it ends where the memory of its sender does");
-    line.elsewhere.offset = offset;
-    line.num_bytes = 5000;
-    line.tier = Endpoint::Tier::arena;
-    CHECK(std::ranges::equal(reader.view(1).bytes, data));
-    reader.release(1, data.size());
-    CHECK(transport_of(world, 1).released(0) == 1);
-}
-
 TEST(staging_is_read_while_it_is_written) {
     World world(2, {.as_processes = true});
     world.run([&world](Rank &rank) {

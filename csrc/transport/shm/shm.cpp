@@ -215,7 +215,6 @@ void ShmTransport::refuse(int peer) const {
 
 View ShmTransport::view(int peer) {
     Peer &from = peer_at(peer);
-    from.only_here = nullptr;
     if (!has_come(from)) return {};
     const Endpoint::Line &line = first_of(from);
     if (line.tier != Endpoint::Tier::in_line) return view_elsewhere(peer, line);
@@ -283,11 +282,7 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
         }
         return {.bytes = head.subspan(from.consumed, of_head), .tag = line.tag, .behind = behind};
     }
-    if (there <= consumed) {
-        from.was_missed = true;
-        return {};
-    }
-    if (tier == Endpoint::Tier::kept) from.only_here = from.mapping->base() + offset + consumed;
+    if (there <= consumed) return {};
     return {.bytes = Bytes(start + consumed, there - consumed),
             .tag = line.tag,
             .num_coming = num_bytes - there,
@@ -302,28 +297,12 @@ bool ShmTransport::copy(int peer, std::byte *destination, std::size_t num_bytes)
     return true;
 }
 
-namespace {
-/// Stores a word of each line back as it is: these are then lines of this core alone, which another one writes sooner
-/// than such as both hold, several times where many are written one after the other.
-void take_lines(std::byte *begin, const std::byte *end) {
-    std::byte *line = begin + (-reinterpret_cast<std::uintptr_t>(begin) & (cache_line - 1));
-    for (; end - line >= std::ptrdiff_t{sizeof(std::uint64_t)}; line += cache_line) {
-        const std::atomic_ref word(*reinterpret_cast<std::uint64_t *>(line));
-        word.store(word.load(std::memory_order_relaxed), std::memory_order_relaxed);
-    }
-}
-} // namespace
-
 void ShmTransport::release(int peer, std::size_t num_bytes) {
     Peer &from = peer_at(peer);
     const std::size_t all = from.at_hand; // the line may say something else by now
-    std::byte *const read = std::exchange(from.only_here, nullptr);
-    // Who looked for it in vain takes some of the peer's work; who comes late has enough of its own.
-    if (read != nullptr && from.was_missed && all > most_copied && !from.is_beside) take_lines(read, read + num_bytes);
     from.consumed += num_bytes;
     if (from.consumed < all) return;
     from.consumed = 0;
-    from.was_missed = false;
     ++from.received;
     if (from.tier == Endpoint::Tier::kept || from.tier == Endpoint::Tier::arena) {
         from.answers = from.answers || from.tier == Endpoint::Tier::kept;

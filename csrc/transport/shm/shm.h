@@ -257,9 +257,8 @@ class ShmTransport final : public Transport {
         std::size_t at_hand = 0;         // all bytes of that message, as view() has shown it
         Endpoint::Tier tier{};           // and its tier
         bool shares_process = false;
-        bool is_beside = false;          // on the same core
-        bool is_far = false;             // on one that shares no cache with this rank's
-        mutable bool was_missed = false; // that message, or some of it, was looked for in vain
+        bool is_beside = false; // on the same core
+        bool is_far = false;    // on one that shares no cache with this rank's
         pid_t process_id = 0;
         bool may_await = false;           // what was stored since ring()
         bool may_write = false;           // something is granted to it
@@ -271,7 +270,6 @@ class ShmTransport final : public Transport {
         std::vector<Handed> handed;     // that are here: the next messages to the peer may be written in them
         std::vector<std::size_t> given; // own ones that the peer has
         std::optional<Handed> shown;    // with the message at hand
-        std::byte *only_here = nullptr; // what view() has just shown, in a slot of the peer that nobody else reads
         bool answers = false;           // by something that it kept since it was given the last new one
         unsigned num_unanswered = 0;    // messages from its arena, since this rank last looked for a slot to hand
         std::uint64_t num_given_back = 0, num_had_back = 0;
@@ -294,11 +292,6 @@ class ShmTransport final : public Transport {
     /// Whether the message is there that is read next. Like the cells of a slot, something that a sleeper looks at once
     /// more before it sleeps.
     bool has_come(const Peer &from) const {
-        const bool has = is_there(from);
-        from.was_missed = from.was_missed || !has;
-        return has;
-    }
-    bool is_there(const Peer &from) const {
         // A message may go on in the next line: who waits for both has them come together. Until its peer writes there
         // too, that line lies here, as this rank has read it a round of the ring ago.
         __builtin_prefetch(&from.incoming[at(from.received + 1)]);
