@@ -303,8 +303,6 @@ void Communicator::end() {
             throw *recorded;
         }
     }
-    if (transport_.goes_one_way()) [[unlikely]]
-        messages_.bring_slots_home();
     own().in_call.store(0, std::memory_order_release);
 }
 

@@ -55,11 +55,6 @@ std::chrono::nanoseconds PointToPoint::help(Clock::time_point since) {
     return moved ? Clock::duration::zero() : arrival;
 }
 
-void PointToPoint::bring_slots_home() {
-    const Lock lock(state_->mutex, std::try_to_lock); // whoever has it uses them, or is soon done: another time, then
-    if (lock) transport_.bring_home();
-}
-
 /// Unless there was something to move after all, which is what it returns.
 bool PointToPoint::sleep(Lock &lock, const Condition &condition, Clock::time_point until) {
     ControlPage &page = members_.own();

@@ -86,9 +86,6 @@ class PointToPoint {
     /// room. Where somebody drives nothing is left to do. How long it may sleep, since `since`, unless a peer rings.
     std::chrono::nanoseconds help(Clock::time_point since);
 
-    /// Of who makes calls in which much goes one way: slots that wait for answers to messages go home.
-    void bring_slots_home();
-
     /// Lets nothing new begin, ends receives in which other threads wait for messages that have not come, and waits for
     /// all else that has begun. Tells on standard error of messages that nobody received, at either end.
     void close(const Hook &interrupted);

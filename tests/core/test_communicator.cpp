@@ -1,6 +1,7 @@
 // Calls in order: on the stream and blocking, on several communicators at once; and closing correctly.
 
-#include "handing.h"
+#include "check.h"
+#include "world.h"
 
 #include <algorithm>
 #include <barrier>
@@ -255,52 +256,6 @@ TEST(communicator_progresses_without_the_shared_pool) {
             run_and_check(rank.communicator(), fixture("all_reduce", algorithm, 3), rank, 50'000);
         }
     });
-}
-
-TEST(communicator_has_all_slots_for_what_goes_one_way) {
-    const Fixture &broadcast = fixture("broadcast", "direct", 2, 0, true);
-    for (const int first : {0, 1}) {
-        World world(2, {.spin = true, .as_processes = true, .max_slots = 100});
-        world.run([&world, &broadcast, first](Rank &rank) {
-            const std::size_t num_slots = count_pooled(*rank.context);
-            std::vector<std::byte> sent(5000, std::byte{1}), received(5000);
-            for (int i = 0; i < 20; ++i) { // there and back
-                for (const bool sends : {rank.rank == first, rank.rank != first}) {
-                    std::vector<std::byte> &data = sends ? sent : received;
-                    const Message message{
-                        .sends = sends, .peer = 1 - rank.rank, .data = data.data(), .num_bytes = data.size()};
-                    rank.communicator().messages().run(std::span(&message, 1), patience, do_nothing);
-                }
-            }
-            world.meet();
-            const std::size_t is_away = rank.rank == first ? 0 : 1; // of the rank that answered
-            CHECK(count_pooled(*rank.context) == num_slots - is_away, rank.rank, first);
-            world.meet();
-            std::vector<std::int64_t> values(1000, rank.rank);
-            auto *const place = reinterpret_cast<std::byte *>(values.data());
-            const Call call = call_of(broadcast, rank.rank, Dtype::int64, Op::sum, values.size(), place, place);
-            for (int i = 0; i < 40; ++i) {
-                for (int k = 0; k < 5; ++k) {
-                    if (k == (rank.rank == 0 ? 4 : 0)) world.meet(); // the giver is four ahead, then looks for room
-                    rank.communicator().run(call, do_nothing);
-                }
-            }
-            CHECK(values.back() == 0);
-            world.meet();
-            const auto run = [&rank, &call](int number) {
-                for (int k = 0; k < number; ++k) rank.communicator().run(call, do_nothing);
-            };
-            if (rank.rank == 0) run(4);
-            world.meet();
-            if (rank.rank == 1) run(4);
-            world.meet();
-            if (rank.rank == 0) run(1); // so it learns that all were read
-            CHECK(count_pooled(*rank.context) == num_slots - (rank.rank == 0 ? 1 : 0), rank.rank, first,
-                  count_pooled(*rank.context));
-            if (rank.rank == 1) run(1);
-            world.meet();
-        });
-    }
 }
 
 TEST(communicators_begun_in_opposite_order_share_a_pool_of_one_slot) {

@@ -306,10 +306,7 @@ void ShmTransport::release(int peer, std::size_t num_bytes) {
     ++from.received;
     if (from.tier == Endpoint::Tier::kept || from.tier == Endpoint::Tier::arena) {
         from.answers = from.answers || from.tier == Endpoint::Tier::kept;
-        if (++from.num_unanswered % max_unanswered == 0) {
-            give_back(from);
-            goes_one_way_ = true;
-        }
+        if (++from.num_unanswered % max_unanswered == 0) give_back(from);
     }
     if (from.shown) take_over(peer);
     from.incoming_released->value.store(from.received, std::memory_order_release);

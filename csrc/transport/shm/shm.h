@@ -208,10 +208,6 @@ class ShmTransport final : public Transport {
     /// pool that may still be read.
     std::vector<std::size_t> leave();
     std::size_t own_offset() const { return offset_; }
-    /// Whether, since this was asked last, much has gone one way. Then what is handed in another lane is better at
-    /// home, too: it is all out of one pool.
-    bool goes_one_way() { return std::exchange(goes_one_way_, false); }
-    void bring_home();
 
     int size() const { return static_cast<int>(peers_.size()); }
     std::uint64_t ring_size() const { return ring_size_; }
@@ -233,7 +229,7 @@ class ShmTransport final : public Transport {
     /// come are worth more.
     static constexpr std::size_t max_shared_out = Endpoint::max_handed, max_shared_out_by_turns = 1;
     /// Messages from the arena of a peer that a rank reads without an answer before it gives back what it could answer
-    /// in. And those for which a sender has to look for room before it counts as one that gets none.
+    /// in.
     static constexpr unsigned max_unanswered = 16;
 
     /// A part of a slot that goes to and fro between this rank and a peer: who has read a message there writes the
@@ -345,8 +341,6 @@ class ShmTransport final : public Transport {
     std::vector<bool> reserved_in_use_, reserved_committed_;
     std::size_t part_bytes_; // of a slot that is shared out
     bool may_await_ = false; // any peer
-    bool goes_one_way_ = false;
-    unsigned num_looks_ = 0; // at counters, for slots that it then got, since a peer answered in one
     bool is_far_ = false;    // any peer: its cores share no cache with those of this rank
     bool has_left_ = false;
     unsigned generation_ = fork_generation();

@@ -100,10 +100,7 @@ std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int>
             collect(true);
             slot = context_.take_slot(num_bytes, !is_far_);
         }
-        if (slot) {
-            goes_one_way_ = goes_one_way_ || (looks && ++num_looks_ % max_unanswered == 0);
-            return make_staged(*slot, -1);
-        }
+        if (slot) return make_staged(*slot, -1);
     }
     // The lowest peer's own slot is free at the latest when all readers of what was sent to it before have gone on: law
     // 3 proves every schedule under just that condition.
@@ -182,7 +179,6 @@ std::optional<ShmTransport::Handed> ShmTransport::take_handed(int peer) {
     if (!to.handed.empty()) {
         const Handed slot = to.handed.back();
         to.handed.pop_back();
-        num_looks_ = 0;
         return slot;
     }
     if (!std::exchange(to.answers, false)) return std::nullopt;
@@ -274,13 +270,6 @@ void ShmTransport::have_back(int peer) {
         if (std::erase(from.given, slot.load(std::memory_order_relaxed)) == 0) refuse(peer);
     }
     end_sharing_out();
-}
-
-void ShmTransport::bring_home() {
-    for (int peer = 0; peer < size(); ++peer) {
-        give_back(peer_at(peer));
-        have_back(peer);
-    }
 }
 
 /// Slots of which no peer has a part, nor can this rank hand one to it, return to the pool.
