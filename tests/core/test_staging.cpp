@@ -274,42 +274,58 @@ void keep_slots(World &world) {
     }
 }
 
-/// Returns where rank 1 stages a short message to rank 0: in the slot that came back last.
-std::uint64_t place_of_next(World &world) {
+/// Returns where rank 1 stages a message to rank 0.
+std::uint64_t place_of_next(World &world, std::size_t num_bytes = 1000) {
     const std::uint64_t number = transport_of(world, 1).posted(0);
-    CHECK(publish(world, 1, 0, counted(1000)) == 1000);
+    CHECK(publish(world, 1, 0, counted(num_bytes)) == num_bytes);
     const Endpoint::Line *const ring = transport_of(world, 1).endpoint(1).ring(Lane::collectives, 0);
     return ring[number % largest_ring].elsewhere.offset;
 }
 
 } // namespace
 
-TEST(staging_has_slots_back_when_their_reader_tells) {
-    for (const std::size_t size : {std::size_t{8}, std::size_t{1000}}) { // in its line, and in a slot
-        World world(2, {.as_processes = true});
-        keep_slots(world);
-        const std::uint64_t first = place_of_next(world);
-        CHECK(place_of_next(world) != first, "it was not read");
-        transport_of(world, 0).release(1, 1000);
-        CHECK(publish(world, 0, 1, counted(size)) == size);
-        read_all(world, 1); // reports that one was read, the other not
-        const std::uint64_t third = place_of_next(world);
-        CHECK(third == first, size);
-        CHECK(place_of_next(world) != third, size);
+TEST(staging_goes_on_behind_what_another_core_has_read) {
+    World world(2, {.spin = true, .as_processes = true, .max_slots = 2});
+    keep_slots(world);
+    std::array<std::uint64_t, 3> turns{};
+    for (std::uint64_t &turn : turns) {
+        turn = place_of_next(world, 8000);
+        for (std::size_t used = 8000; used + 8000 <= piece_bytes; used += 8000) {
+            if (used % 32000 == 0) read_all(world, 0);
+            CHECK(place_of_next(world, 8000) == turn + used, used, "whether the others were read or not");
+        }
+        read_all(world, 0);
+    }
+    CHECK(turns[1] != turns[0] && turns[2] == turns[0], "the slots take turns");
+}
+
+TEST(staging_of_little_or_for_this_core_begins_anew_when_its_reader_tells) {
+    for (const bool spin : {true, false}) {
+        for (const std::size_t told_in : {std::size_t{8}, std::size_t{1000}}) { // in its line, and in a slot
+            World world(2, {.spin = spin, .as_processes = true});
+            keep_slots(world);
+            const std::size_t size = spin ? 1000 : 8000, taken = spin ? 1024 : 8000; // two ranks share a core
+            const auto tell = [&] {
+                CHECK(publish(world, 0, 1, counted(told_in)) == told_in);
+                read_all(world, 1);
+            };
+            const std::uint64_t first = place_of_next(world, size);
+            CHECK(place_of_next(world, size) == first + taken, "it was not read");
+            transport_of(world, 0).release(1, size);
+            tell();
+            CHECK(place_of_next(world, size) == first + 2 * taken, "one was read, the others not");
+            read_all(world, 0);
+            tell();
+            CHECK(place_of_next(world, size) == first, spin, told_in);
+        }
     }
 }
 
 TEST(staging_of_short_messages_holds_no_more_slots_than_it_needs) {
-    constexpr std::size_t num_slots = 3;
-    World world(2, {.as_processes = true, .max_slots = num_slots});
+    World world(2, {.as_processes = true, .max_slots = 3});
     Context &context = *world[1].context;
     keep_slots(world);
-    const std::set<std::uint64_t> places{place_of_next(world), place_of_next(world), place_of_next(world)};
-    CHECK(places.size() == num_slots && !context.take_slot());
-    read_all(world, 0);
-    CHECK(publish(world, 0, 1, counted(1000)) == 1000);
-    read_all(world, 1); // reports that all were read
-    CHECK(places.contains(place_of_next(world)));
+    for (int i = 0; i < 3; ++i) place_of_next(world);
     CHECK(context.take_slot() && context.take_slot() && !context.take_slot(), "one is in use");
 }
 
@@ -326,43 +342,39 @@ TEST(staging_begins_a_full_slot_anew_for_a_short_message) {
     }
 }
 
-TEST(staging_looks_for_slots_when_they_run_short) {
+TEST(staging_looks_for_slots_when_one_is_full) {
     for (const std::size_t max_slots : {std::size_t{1}, std::size_t{8}}) {
-        World world(2, {.as_processes = true, .max_slots = max_slots});
+        World world(2, {.spin = true, .as_processes = true, .max_slots = max_slots});
         std::set<std::uint64_t> places;
         for (int i = 0; i < 50; ++i) { // nothing goes the other way, so nothing is reported
-            places.insert(place_of_next(world));
+            places.insert(place_of_next(world, piece_bytes));
             read_all(world, 0);
         }
-        CHECK(places.size() == std::min<std::size_t>(max_slots, 4), places.size(), max_slots);
+        CHECK(places.size() == max_slots, places.size(), max_slots);
     }
 }
 
-TEST(staging_keeps_a_slot_until_all_its_readers_have_told) {
-    World world(3, {.as_processes = true});
+TEST(staging_keeps_a_slot_until_all_its_readers_have_gone_on) {
+    World world(3, {.as_processes = true, .max_slots = 1});
     const std::array both{1, 2};
-    const auto data = counted(1000);
+    const auto data = counted(piece_bytes);
     const auto send = [&] {
         const std::uint64_t number = transport_of(world, 0).posted(1);
         CHECK(transport_of(world, 0).publish(both, data, tag, false).num_bytes == data.size());
         const Endpoint::Line *const ring = transport_of(world, 0).endpoint(0).ring(Lane::collectives, 1);
         return ring[number % largest_ring].elsewhere.offset;
     };
-    const auto tell = [&](int rank) {
-        transport_of(world, rank).release(0, data.size());
-        CHECK(publish(world, rank, 0, data) == data.size());
-        CHECK(transport_of(world, 0).view(rank).bytes.size() == data.size());
-    };
     const std::uint64_t first = send();
-    tell(1);
+    transport_of(world, 1).release(0, data.size());
     CHECK(send() != first, "rank 2 may still read it");
-    tell(2);
+    transport_of(world, 2).release(0, data.size());
     CHECK(send() == first);
 }
 
-TEST(staging_of_short_messages_to_many_shares_a_slot) {
-    constexpr std::size_t size = 1000;
-    World world(4, {.as_processes = true, .max_slots = 2});
+TEST(staging_of_messages_to_many_shares_a_slot) {
+    constexpr std::size_t size = 8000;
+    World world(4, {.spin = true, .as_processes = true, .max_slots = 2});
+    keep_slots(world);
     const auto send = [&](int peer) {
         const std::uint64_t number = transport_of(world, 0).posted(peer);
         const std::size_t length =
@@ -371,32 +383,34 @@ TEST(staging_of_short_messages_to_many_shares_a_slot) {
         const Endpoint::Line *const ring = transport_of(world, 0).endpoint(0).ring(Lane::collectives, peer);
         return ring[number % largest_ring].elsewhere.offset;
     };
-    const auto check = [&](int peer) {
+    const auto read = [&](int peer) {
         const View view = transport_of(world, peer).view(0);
         CHECK(std::ranges::equal(view.bytes, counted(size)));
         transport_of(world, peer).release(0, size);
     };
-    const auto tell = [&](int peer) {
-        CHECK(publish(world, peer, 0, counted(8)) == 8);
-        CHECK(!transport_of(world, 0).view(peer).bytes.empty());
-        transport_of(world, 0).release(peer, 8);
-    };
-    const std::array first{send(1), send(2), send(3)};
-    CHECK(first[1] == first[0] + 1024 && first[2] == first[1] + 1024, "whole lines");
-    const std::array second{send(1), send(2), send(3)};
-    const auto is_in = [](std::uint64_t place, std::uint64_t slot) { return place - slot < piece_bytes; };
-    CHECK(!is_in(second[0], first[0]), "rank 1 has not read the first");
-    CHECK(second[2] == second[0] + 2048 && world[0].context->take_slot() == std::nullopt);
-    for (int peer : {1, 2}) {
-        check(peer);
-        tell(peer);
+    constexpr std::size_t of_slot = piece_bytes / size;
+    const std::uint64_t first = send(3);
+    for (std::size_t i = 1; i < of_slot; ++i) {
+        const int peer = i % 2 == 0 ? 1 : 2;
+        CHECK(send(peer) == first + i * size, i);
+        read(peer);
     }
-    const std::uint64_t third = send(1);
-    CHECK(!is_in(third, first[0]) && !is_in(third, second[0]), "rank 3 may still read there");
-    for (int peer : {1, 2, 3, 3, 1}) check(peer);
-    tell(3);
-    const std::uint64_t fourth = send(2);
-    CHECK(fourth == first[0] || fourth == second[0], "from the beginning again");
+    const std::uint64_t second = send(1);
+    CHECK(second - first >= piece_bytes, "it is full");
+    read(1);
+    for (std::size_t i = 1; i < of_slot; ++i) {
+        CHECK(send(2) == second + i * size, i);
+        read(2);
+    }
+    CHECK(send(1) == second, "as rank 3 may still read the first");
+    read(3);
+    read(1);
+    std::set<std::uint64_t> places;
+    for (std::size_t i = 1; i <= 2 * of_slot; ++i) {
+        places.insert(send(2));
+        read(2);
+    }
+    CHECK(places.contains(first));
 }
 
 TEST(staging_of_what_shares_a_slot_waits_for_its_own_reader_alone) {

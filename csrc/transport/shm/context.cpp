@@ -180,10 +180,8 @@ void Context::add_slot() {
 
 std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes, bool stays_near) {
     const std::scoped_lock lock(mutex_);
-    const std::size_t turn_bytes = stays_near ? near_bytes_ : piece_bytes;
-    const auto is_full = [&](const Slot &slot) { return slot.used > 0 && slot.used + num_bytes > turn_bytes; };
     bool wants_another = free_slots_.empty();
-    for (; !free_slots_.empty() && is_full(free_slots_.back()); wants_another = true) {
+    for (; !free_slots_.empty() && !has_room_left(free_slots_.back(), num_bytes, stays_near); wants_another = true) {
         Slot &slot = free_slots_.back();
         slot = {.offset = slot.offset, .was_far = slot.is_far};
         std::ranges::rotate(free_slots_, std::prev(free_slots_.end()));

@@ -97,6 +97,10 @@ class Context {
     /// then go over as many bytes as one that is alone, so that these leave the reader's cache, but not the one that
     /// all cores share.
     std::optional<Slot> take_slot(std::size_t num_bytes = piece_bytes, bool stays_near = false);
+    /// Whether a message of `num_bytes` goes on in this slot. Any fits into one whose turn has just come.
+    bool has_room_left(const Slot &slot, std::size_t num_bytes, bool stays_near) const {
+        return slot.used == 0 || slot.used + num_bytes <= (stays_near ? near_bytes_ : piece_bytes);
+    }
     void return_slot(Slot slot);
     /// One that its taker keeps until it says so, as its parts go to and fro between it and its peers. Not where the
     /// pool could then no longer have what it has at least.

@@ -13,7 +13,7 @@ ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank,
                            Lane lane)
     : context_(context), members_(std::move(members)), rank_(rank), lane_(lane),
       ring_size_(ring_size_of(lane, members_.size())), offset_(offsets[static_cast<std::size_t>(rank)]),
-      peers_(members_.size()), reserved_in_use_(members_.size()), reserved_committed_(members_.size()),
+      peers_(members_.size()), reserved_committed_(members_.size()),
       part_bytes_(piece_bytes / std::max<std::size_t>(members_.size() - 1, 1) / cache_line * cache_line) {
     const int size = static_cast<int>(members_.size());
     for (int i = 0; i < size; ++i) {
@@ -52,13 +52,13 @@ std::vector<std::size_t> ShmTransport::leave() {
     if (std::exchange(has_left_, true)) return {};
     collect(true);
     std::vector<std::size_t> unread = end_handing();
-    for (const Staged &slot : staged_) {
-        if (slot.reserved_for < 0) unread.push_back(slot.slot.offset);
+    for (const Lease &lease : leases_) {
+        if (lease.reserved_for < 0) unread.push_back(lease.slot.offset);
     }
     const Endpoint &mine = endpoints_[static_cast<std::size_t>(rank_)];
-    for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
-        if (!reserved_committed_[peer] || reserved_in_use_[peer]) continue;
-        context_.arena().decommit(offset_ + mine.reserved_slot(lane_, static_cast<int>(peer)), piece_bytes);
+    for (int peer = 0; peer < size(); ++peer) {
+        if (!reserved_committed_[static_cast<std::size_t>(peer)] || has_lease_of(peer)) continue;
+        context_.arena().decommit(offset_ + mine.reserved_slot(lane_, peer), piece_bytes);
     }
     return unread;
 }
@@ -157,8 +157,7 @@ MemoryKind ShmTransport::memory_of(Bytes bytes, std::span<const int> peers, bool
     return pages == Pages::huge ? MemoryKind::huge_pages : MemoryKind::small_pages;
 }
 
-bool ShmTransport::has_room(std::span<const int> peers, std::uint64_t num_lines) {
-    const std::uint64_t most = ring_size_ - num_lines;
+bool ShmTransport::have_unread_at_most(std::uint64_t most, std::span<const int> peers) {
     return std::ranges::all_of(peers, [this, most](int peer) {
         // The counter lies in the peer's cache: what it said last is often enough.
         Peer &to = peer_at(peer);

@@ -220,9 +220,10 @@ class ShmTransport final : public Transport {
     }
     /// In the word of an offer: an address in this process, and not an offset in its arena.
     static constexpr std::uint64_t attached_offer = std::uint64_t{1} << 63;
-    /// Of one peer. A sender that is further ahead would write where the reader has read just now. Where ranks share
-    /// cores, however, a few bytes are not worth that all have a turn. A blocking send of a message waits there, too.
-    static constexpr std::ptrdiff_t max_unread = 4;
+    /// Messages of a peer. A sender that is further ahead would write where the reader has read just now. Where ranks
+    /// share cores, however, a few bytes are not worth that all have a turn. A blocking send of a message waits there,
+    /// too.
+    static constexpr std::uint64_t max_unread = 4;
     /// Messages may lie unread for long, and collectives shall not be slow meanwhile.
     static constexpr std::ptrdiff_t max_slots_of_messages = 4;
     /// Slots of which each peer gets a part, to be handed to and fro; where ranks share cores, slots for messages to
@@ -275,12 +276,14 @@ class ShmTransport final : public Transport {
     /// for them; or part by part, past the caches where another core's hold its lines, which shares none with this one.
     enum class Filling : std::uint8_t { whole, near, past_caches };
 
-    /// A slot that readers may still look at.
-    struct Staged {
+    /// A slot that readers may still look at, or that the next message may go to.
+    struct Lease {
         Context::Slot slot;
-        int reserved_for = -1;                              // -1: from the pool
-        std::size_t packed = 0;                             // bytes of short messages behind what is used up
-        std::vector<std::pair<int, std::uint64_t>> readers; // (peer, its message)
+        /// Bytes whose turn is over. What lies behind them is short or for this core alone, so it is quick to write
+        /// again: that is done once all is read.
+        std::size_t used_up = 0;
+        int reserved_for = -1;                                // -1: from the pool
+        std::vector<std::pair<int, std::uint64_t>> readers{}; // (peer, its last message there)
     };
 
     Peer &peer_at(int peer) { return peers_[static_cast<std::size_t>(peer)]; }
@@ -299,7 +302,10 @@ class ShmTransport final : public Transport {
     [[noreturn]] void refuse(int peer) const;
     Attaches attaches(int member) const;
     bool can_attach(int peer) const;
-    bool has_room(std::span<const int> peers, std::uint64_t num_lines = 1);
+    bool have_unread_at_most(std::uint64_t most, std::span<const int> peers);
+    bool has_room(std::span<const int> peers, std::uint64_t num_lines = 1) {
+        return have_unread_at_most(ring_size_ - num_lines, peers);
+    }
     Published publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
     Published publish_elsewhere(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
     View view_elsewhere(int peer, const Endpoint::Line &line);
@@ -310,9 +316,7 @@ class ShmTransport final : public Transport {
     static std::uint64_t released(const Peer &to) {
         return to.outgoing_released->value.load(std::memory_order_seq_cst);
     }
-    std::optional<Staged> take_again(std::size_t num_bytes);
-    std::optional<Staged> take_rest(std::span<const int> peers, std::size_t num_bytes);
-    std::optional<Staged> take_slot(std::span<const int> peers, std::size_t num_bytes);
+    Lease *slot_for(std::span<const int> peers, std::size_t num_bytes);
     bool stage(std::span<const int> peers, Endpoint::Line &message, Bytes bytes);
     std::optional<Handed> take_handed(int peer);
     bool hand(int peer, Endpoint::Line &message, Bytes bytes);
@@ -324,8 +328,8 @@ class ShmTransport final : public Transport {
     void end_sharing_out();
     std::vector<std::size_t> end_handing();
     void collect(bool looks);
-    bool is_read(const Staged &slot, bool looks);
-    Staged make_staged(Context::Slot slot, int reserved_for);
+    bool is_read(const Lease &lease, bool looks);
+    bool has_lease_of(int peer) const; // to the slot that is reserved for it
 
     Context &context_;
     std::vector<int> members_;
@@ -335,10 +339,9 @@ class ShmTransport final : public Transport {
     std::size_t offset_; // of the own endpoint
     std::vector<Endpoint> endpoints_;
     std::vector<Peer> peers_;
-    std::vector<Staged> staged_;
-    std::vector<Staged> done_;            // their lists of readers are used again
+    std::vector<Lease> leases_;           // the one at hand last
     std::vector<std::size_t> shared_out_; // slots of which each peer has a part
-    std::vector<bool> reserved_in_use_, reserved_committed_;
+    std::vector<bool> reserved_committed_;
     std::size_t part_bytes_; // of a slot that is shared out
     bool may_await_ = false; // any peer
     bool is_far_ = false;    // any peer: its cores share no cache with those of this rank

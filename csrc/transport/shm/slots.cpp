@@ -1,5 +1,6 @@
-// Slots that messages are staged in: taken from the pool, shared, and had back when all their readers have gone on; or
-// handed to and fro by two ranks.
+// Slots that messages are staged in. A message takes the next bytes of the slot at hand if it fits there, else it
+// begins another one; a slot returns to the pool when all readers of all its messages have gone on. Or two ranks hand a
+// slot to and fro.
 #include "kernels/copy.h"
 #include "transport/shm/shm.h"
 
@@ -9,8 +10,8 @@
 namespace hocket {
 
 /// Whether all its readers have gone on, as far as they have told, or, if this `looks`, by their counters.
-bool ShmTransport::is_read(const Staged &slot, bool looks) {
-    return std::ranges::all_of(slot.readers, [this, looks](const auto &reader) {
+bool ShmTransport::is_read(const Lease &lease, bool looks) {
+    return std::ranges::all_of(lease.readers, [this, looks](const auto &reader) {
         const auto [peer, message] = reader;
         Peer &to = peer_at(peer);
         if (looks && to.seen_released < message) to.seen_released = released(to);
@@ -18,98 +19,49 @@ bool ShmTransport::is_read(const Staged &slot, bool looks) {
     });
 }
 
-/// Slots that have been read return to the pool.
+/// Slots that have been read return to the pool. The counters lie in the peers' caches, and so are looked at only when
+/// a slot is full.
 void ShmTransport::collect(bool looks) {
-    std::size_t num_unread = 0;
-    for (Staged &slot : staged_) {
-        if (!is_read(slot, looks)) {
-            std::swap(staged_[num_unread++], slot);
-            continue;
-        }
-        if (slot.reserved_for < 0) context_.return_slot(slot.slot);
-        else reserved_in_use_[static_cast<std::size_t>(slot.reserved_for)] = false;
-        slot.readers.clear();
-        done_.push_back(std::move(slot));
-    }
-    staged_.resize(num_unread);
-}
-
-ShmTransport::Staged ShmTransport::make_staged(Context::Slot slot, int reserved_for) {
-    Staged staged;
-    if (!done_.empty()) {
-        staged = std::move(done_.back());
-        done_.pop_back();
-    }
-    staged.slot = slot;
-    staged.reserved_for = reserved_for;
-    staged.packed = 0;
-    return staged;
-}
-
-/// For a short message, the slot of the pool that was used first, where that one alone turns out to be read: as if it
-/// had been returned and taken again, for which the pool would be locked twice.
-std::optional<ShmTransport::Staged> ShmTransport::take_again(std::size_t num_bytes) {
-    const auto is_free = [this](std::size_t at) { return at < staged_.size() && is_read(staged_[at], false); };
-    if (num_bytes > most_copied || !is_free(0) || is_free(1)) return std::nullopt;
-    if (staged_[0].reserved_for >= 0 || num_bytes > piece_bytes - staged_[0].slot.used) return std::nullopt;
-    std::optional<Staged> staged = std::move(staged_.front());
-    staged_.erase(staged_.begin());
-    staged->readers.clear();
-    staged->packed = 0;
-    return staged;
-}
-
-/// For a short message, what is left of the slot that was taken last for one to other peers: so what each of many gets
-/// of its own takes one slot, not many.
-std::optional<ShmTransport::Staged> ShmTransport::take_rest(std::span<const int> peers, std::size_t num_bytes) {
-    if (staged_.empty() || num_bytes > most_copied) return std::nullopt;
-    Staged &last = staged_.back();
-    if (last.packed == 0 || num_bytes > piece_bytes - last.slot.used - last.packed) return std::nullopt;
-    const auto reads_it = [&last](int peer) {
-        return std::ranges::find(last.readers, peer, &std::pair<int, std::uint64_t>::first) != last.readers.end();
-    };
-    if (std::ranges::any_of(peers, reads_it)) return std::nullopt;
-    std::optional<Staged> staged = std::move(last);
-    staged_.pop_back();
-    return staged;
-}
-
-std::optional<ShmTransport::Staged> ShmTransport::take_slot(std::span<const int> peers, std::size_t num_bytes) {
-    if (auto staged = take_rest(peers, num_bytes)) return staged;
-    if (auto staged = take_again(num_bytes)) return staged;
-    // The counters lie in the peers' caches: they are looked at when slots run short.
-    const bool looks = static_cast<std::ptrdiff_t>(staged_.size()) >= max_unread;
-    collect(looks);
-    const int owner = std::ranges::min(peers);
-    Peer &to = peer_at(owner);
-    if (looks) {
-        to.seen_released = released(to);
-        for (int peer : peers) have_back(peer);
-    }
-    // Of a slot that holds messages to several, what others have yet to read does not count: no proof knows of that.
-    const auto num_unread = std::ranges::count_if(staged_, [&to, owner](const Staged &slot) {
-        const auto reader = std::ranges::find(slot.readers, owner, &std::pair<int, std::uint64_t>::first);
-        return reader != slot.readers.end() && (slot.packed == 0 || reader->second > to.seen_released);
+    std::erase_if(leases_, [this, looks](Lease &lease) {
+        if (!is_read(lease, looks)) return false;
+        lease.slot.used = lease.used_up;
+        if (lease.reserved_for < 0) context_.return_slot(lease.slot);
+        return true;
     });
-    const auto num_ahead = static_cast<std::ptrdiff_t>(context_.shares_cores() ? most_bytes_ahead / num_bytes : 0);
-    if (num_bytes > most_copied && num_unread >= std::max(max_unread, num_ahead)) return std::nullopt;
-    const auto num_pooled = std::ranges::count_if(staged_, [](const Staged &slot) { return slot.reserved_for < 0; });
+}
+
+bool ShmTransport::has_lease_of(int peer) const {
+    return std::ranges::find(leases_, peer, &Lease::reserved_for) != leases_.end();
+}
+
+/// The slot for the next message, behind whose used bytes it goes. Null: there is none.
+ShmTransport::Lease *ShmTransport::slot_for(std::span<const int> peers, std::size_t num_bytes) {
+    const std::uint64_t num_ahead = context_.shares_cores() ? most_bytes_ahead / num_bytes : 0;
+    const std::uint64_t num_before = std::max(max_unread, num_ahead) - 1;
+    if (num_bytes > most_copied && !have_unread_at_most(num_before, peers)) return nullptr;
+    const auto has_room_left = [&](const Lease &lease) {
+        return lease.reserved_for < 0 && context_.has_room_left(lease.slot, num_bytes, !is_far_);
+    };
+    if (!leases_.empty()) {
+        Lease &at_hand = leases_.back();
+        if (is_read(at_hand, false)) at_hand.slot.used = at_hand.used_up;
+        if (has_room_left(at_hand)) return &at_hand;
+    }
+    collect(true);
+    for (const int peer : peers) have_back(peer);
+    const auto num_pooled = std::ranges::count(leases_, -1, &Lease::reserved_for);
     if (lane_ == Lane::collectives || num_pooled < max_slots_of_messages) {
-        auto slot = context_.take_slot(num_bytes, !is_far_);
-        if (!slot && !looks) {
-            collect(true);
-            slot = context_.take_slot(num_bytes, !is_far_);
-        }
-        if (slot) return make_staged(*slot, -1);
+        if (const auto slot = context_.take_slot(num_bytes, !is_far_))
+            return &leases_.emplace_back(Lease{*slot, slot->used});
     }
     // The lowest peer's own slot is free at the latest when all readers of what was sent to it before have gone on: law
     // 3 proves every schedule under just that condition.
-    const auto at = static_cast<std::size_t>(owner);
-    if (reserved_in_use_[at]) return std::nullopt;
+    const int owner = std::ranges::min(peers);
+    if (has_lease_of(owner)) return nullptr;
     const std::size_t offset = offset_ + endpoints_[static_cast<std::size_t>(rank_)].reserved_slot(lane_, owner);
-    if (!reserved_committed_[at]) context_.arena().commit(offset, piece_bytes);
-    reserved_committed_[at] = reserved_in_use_[at] = true;
-    return make_staged({.offset = offset}, owner);
+    if (!reserved_committed_[static_cast<std::size_t>(owner)]) context_.arena().commit(offset, piece_bytes);
+    reserved_committed_[static_cast<std::size_t>(owner)] = true;
+    return &leases_.emplace_back(Lease{.slot = {.offset = offset}, .reserved_for = owner});
 }
 
 /// Copies a piece into a slot, and posts it. False: there is none.
@@ -118,18 +70,20 @@ bool ShmTransport::stage(std::span<const int> peers, Endpoint::Line &message, By
     if (may_hand && hand(peers.front(), message, bytes)) return true;
     const auto is_beside = [this](int peer) { return peer_at(peer).is_beside; };
     const bool is_near = std::ranges::all_of(peers, is_beside), whole = lane_ == Lane::messages && is_near;
-    auto staged = take_slot(peers, bytes.size());
-    if (!staged) return false;
-    Context::Slot &slot = staged->slot;
+    Lease *const lease = slot_for(peers, bytes.size());
+    if (lease == nullptr) return false;
+    Context::Slot &slot = lease->slot;
     message.tier = may_hand ? Endpoint::Tier::kept : Endpoint::Tier::arena;
-    message.elsewhere.offset = slot.offset + slot.used + staged->packed;
+    message.elsewhere.offset = slot.offset + slot.used;
     slot.is_far = slot.is_far || !is_near;
     const bool other_cache = !whole && is_far_ && (slot.is_far || slot.was_far);
-    const std::size_t taken = round_up(bytes.size(), cache_line);
-    if (bytes.size() <= most_copied) staged->packed += staged->reserved_for < 0 ? taken : 0;
-    else if (!whole) slot.used += taken;
-    for (int peer : peers) staged->readers.emplace_back(peer, peer_at(peer).posted + 1);
-    staged_.push_back(std::move(*staged));
+    slot.used += round_up(bytes.size(), cache_line);
+    if (bytes.size() > most_copied && !is_near) lease->used_up = slot.used;
+    for (const int peer : peers) {
+        const auto reader = std::ranges::find(lease->readers, peer, &std::pair<int, std::uint64_t>::first);
+        if (reader == lease->readers.end()) lease->readers.emplace_back(peer, peer_at(peer).posted + 1);
+        else reader->second = peer_at(peer).posted + 1;
+    }
     std::byte *const place = context_.arena().mapping()->base() + message.elsewhere.offset;
     fill(peers, message, place, bytes, whole ? Filling::whole : other_cache ? Filling::past_caches : Filling::near);
     return true;
@@ -208,7 +162,7 @@ bool ShmTransport::awaits_handed(int peer, std::size_t num_bytes) const {
 bool ShmTransport::hand(int peer, Endpoint::Line &message, Bytes bytes) {
     const auto slot = take_handed(peer);
     if (!slot) return false;
-    if (!staged_.empty()) collect(false); // which take_slot() would do
+    collect(false); // which slot_for() would do
     Peer &to = peer_at(peer);
     if (slot->is_own) to.given.push_back(slot->offset);
     message.tier = slot->is_own ? Endpoint::Tier::handed : Endpoint::Tier::handed_back;
