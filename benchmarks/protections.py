@@ -51,13 +51,13 @@ REMOVED = (
         "    static_cast<void>(interrupted), static_cast<void>(before_wait);\n",
     ),
     ("communicator/communicator.cpp", "    const std::uint64_t digest = fingerprint.digest();\n", ""),
-    ("communicator/communicator.cpp", "call.launch, Fingerprint::tag(digest)", "call.launch"),
+    ("communicator/communicator.cpp", "call.launch, Fingerprint::tag(digest, members_.epoch())", "call.launch"),
     ("communicator/communicator.cpp", "    own().note_call(fingerprint, call.site, call.is_repeated);\n", ""),
     ("communicator/communicator.cpp", "    digest_ = mix(digest_, digest);\n", ""),
     (
         "communicator/communicator.cpp",
         "    if (sequence_ % ControlPage::lead == 0) "
-        "digest_at(rank(), sequence_).store(digest_, std::memory_order_relaxed);\n",
+        "own().digest_at(sequence_).store(digest_, std::memory_order_relaxed);\n",
         "",
     ),
     ("communicator/communicator.cpp", "    own().last_call.store(sequence_, std::memory_order_release);\n", ""),
@@ -81,9 +81,9 @@ REMOVED = (
     ("communicator/communicator.cpp", "    own().in_call.store(0, std::memory_order_release);\n", ""),
     # Ranks no longer publish their calls, so no rank can wait for them.
     ("communicator/communicator.cpp", "        if (!failure_) await_members(interrupted);\n", ""),
-    ("executor/remote.cpp", "        if (view.tag != tag) throw ForeignMessage{peer_};\n", ""),
-    ("executor/remote.cpp", "    if (view.tag != tag) throw ForeignMessage{peer_};\n", ""),
-    ("executor/short_run.cpp", "            if (view.tag != tag) throw ForeignMessage{source.peer};\n", ""),
+    ("executor/remote.cpp", "        if (view.tag != tag) throw ForeignMessage{peer_, view.tag};\n", ""),
+    ("executor/remote.cpp", "    if (view.tag != tag) throw ForeignMessage{peer_, view.tag};\n", ""),
+    ("executor/short_run.cpp", "            if (view.tag != tag) throw ForeignMessage{source.peer, view.tag};\n", ""),
 )
 
 # Each Python imports this first, so that hocket loads the core without protections.

@@ -42,8 +42,8 @@ inline constexpr std::size_t least_far_part = std::size_t{32} << 10;
 /// Where ranks share cores, so much may lie unread at a peer, because short data is not worth a turn of all ranks.
 /// [Around what has not come]
 inline constexpr std::size_t most_bytes_ahead = std::size_t{64} << 10;
-/// The system copies so much private memory at a time. [Copied once by the system]
-inline constexpr std::size_t attached_bytes = std::size_t{1} << 20;
+/// So much is copied at a time where it lies, before a rank looks around. [Copied once by the system]
+inline constexpr std::size_t bytes_at_once = std::size_t{1} << 20;
 /// One message has at most this length, which is counted in words of few bits.
 inline constexpr std::size_t most_lent_bytes = std::size_t{1} << 28;
 
@@ -51,8 +51,8 @@ inline constexpr std::size_t most_lent_bytes = std::size_t{1} << 28;
 /// Ranks that exchange short chunks look for each other before they let other ranks run. [Messages; Turns of many
 /// ranks]
 inline constexpr std::size_t short_bytes = std::size_t{8} << 10;
-/// A message travels at once up to here: its receiver keeps it until somebody asks for it. [Messages that wait for
-/// nobody]
+/// A message that is copied travels at once up to here: its receiver keeps it until somebody asks for it. [Messages
+/// that wait for nobody]
 inline constexpr std::size_t eager_bytes = std::size_t{256} << 10;
 /// Where ranks share cores, a message that its receiver waits for travels at once up to here, because to announce it
 /// takes a turn of each rank. [Messages that wait for nobody]

@@ -13,8 +13,8 @@
 #include "bindings/reductions.h"
 #include "bindings/routes.h"
 #include "bindings/traces.h"
+#include "bindings/transports.h"
 #include "communicator/communicator.h"
-#include "transport/byte_stream.h"
 
 #include <algorithm>
 #include <atomic>
@@ -305,38 +305,7 @@ NB_MODULE(_core, m) {
             "dtype"_a = 0, "input_counts"_a = std::vector<std::uint64_t>(),
             "output_counts"_a = std::vector<std::uint64_t>());
 
-    nb::class_<Transport>(m, "Transport")
-        .def(
-            "publish",
-            [](Transport &self, const std::vector<int> &peers,
-               const nb::ndarray<const std::uint8_t, nb::c_contig> &data, std::uint32_t tag, bool may_lend) {
-                const auto *bytes = reinterpret_cast<const std::byte *>(data.data());
-                const Published published = self.publish(peers, Bytes(bytes, data.size()), tag, may_lend);
-                return nb::make_tuple(published.num_bytes, published.lent);
-            },
-            "peers"_a, "data"_a, "tag"_a, "may_lend"_a)
-        .def("posted", &Transport::posted, "peer"_a)
-        .def("released", &Transport::released, "peer"_a)
-        .def(
-            "view",
-            [](Transport &self, int peer) {
-                const View view = self.view(peer);
-                return nb::make_tuple(nb::bytes(view.bytes.data(), view.bytes.size()), view.tag);
-            },
-            "peer"_a)
-        .def("release", &Transport::release, "peer"_a, "num_bytes"_a);
-    nb::class_<ShmTransport, Transport>(m, "ShmTransport");
-    nb::class_<PacedTransport, Transport>(m, "PacedTransport");
-    nb::class_<ByteStreamTransport, Transport>(m, "ByteStreamTransport");
-    nb::class_<ByteStreams>(m, "ByteStreams")
-        .def(
-            "__init__", [](ByteStreams *self, int num_ranks) { new (self) ByteStreams(num_ranks); }, "num_ranks"_a)
-        .def(
-            "endpoint",
-            [](std::shared_ptr<ByteStreams> self, int rank) {
-                return std::make_unique<ByteStreamTransport>(std::move(self), rank).release();
-            },
-            nb::rv_policy::take_ownership, "rank"_a);
+    bind_transports(m);
 
     // One step of the machine at a time: the driver of tests that choose the order in which ranks move.
     nb::class_<Executor>(m, "Executor")

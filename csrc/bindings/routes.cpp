@@ -29,11 +29,13 @@ class Described final : public Transport {
     MemoryKind memory_of(Bytes bytes, std::span<const int>, bool) override {
         return reinterpret_cast<std::uintptr_t>(bytes.data()) < end ? memory_ : MemoryKind::small_pages;
     }
-    Published publish(std::span<const int>, Bytes, std::uint32_t, bool) override { return {}; }
+    Taken post(std::span<const int>, Bytes, std::uint32_t, const Manner &) override { return {}; }
     std::uint64_t posted(int) const override { return 0; }
     std::uint64_t released(int) const override { return 0; }
-    View view(int) override { return {}; }
+    View view(int) const override { return {}; }
     void release(int, std::size_t) override {}
+    void tell(int, std::uint64_t) override {}
+    std::uint64_t told(int) const override { return 0; }
 
   private:
     Reach reach_;
@@ -67,7 +69,13 @@ void bind_routes(nb::module_ &module) {
                                  .line_bytes = line_bytes};
             },
             nb::kw_only(), "is_stream"_a = false, "may_put"_a = true, "may_fetch"_a = true, "is_far"_a = false,
-            "line_bytes"_a = ShmTransport::most_bytes_in_lines);
+            "line_bytes"_a = ShmTransport::most_bytes_in_lines)
+        .def_ro("is_stream", &Reach::is_stream)
+        .def_ro("may_put", &Reach::may_put)
+        .def_ro("may_fetch", &Reach::may_fetch)
+        .def_ro("head_bytes", &Reach::head_bytes)
+        .def_ro("whole_pieces", &Reach::whole_pieces)
+        .def_ro("via", &Reach::via);
     module.def(
         "choose",
         [](std::size_t num_bytes, std::size_t here, std::size_t of_all_ranks, int num_readers, MemoryKind source,

@@ -247,8 +247,8 @@ void Communicator::give_up(const std::string &reason, const std::optional<Failur
     if (call == 0) return; // it has not begun
     own().give_up_at(call);
     members_.await_readers(
-        &ControlPage::in_call, call, [this] { transport_.withdraw(); },
-        [this](int member) { return transport_.may_be_used_by(member); });
+        &ControlPage::in_call, call, [this] { withdraw(carrier()); },
+        [this](int member) { return may_be_used_by(carrier(), member); });
 }
 
 void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &before_wait) {

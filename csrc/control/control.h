@@ -68,12 +68,6 @@ struct AbortRecord {
     double seconds;
     std::array<std::uint64_t, max_members / 64> missing;
     std::array<char, max_text> text;
-
-    /// Whether a reason is here, or about to be.
-    bool is_taken() const {
-        const std::uint32_t now = state.load(std::memory_order_seq_cst);
-        return now != none && now != passed;
-    }
 };
 
 struct ControlPage {

@@ -187,10 +187,9 @@ void BoundPlan::bind_routes() {
     const std::size_t of_input = bytes_of(shape.input_blocks.size(), launch.input_counts),
                       of_output = bytes_of(shape.output_blocks.size(), launch.output_counts);
     const Bytes output(launch.output, of_output);
-    const Reach anybody = transport_.reach({});
     may_change_ = false;
     for (Task &task : tasks) {
-        task.route = route_of_short(task.num_bytes, anybody);
+        task.route = task.sends ? route_of_short(task.num_bytes, transport_.reach(task.peers)) : Route{};
         task.stores = Stores::near;
         task.may_be_written = false;
         // Most chunks are short: nobody need be asked where they lie.
@@ -227,7 +226,11 @@ void BoundPlan::bind_routes() {
 /// Whether each task has one piece, which is sure to be copied by the transport as a whole: then tasks may go one after
 /// the other.
 bool BoundPlan::goes_in_order() const {
-    if (!transport_.keeps_pieces_whole() || plan.shape().uneven || longest_bytes > piece_bytes) return false;
+    if (plan.shape().uneven || longest_bytes > piece_bytes) return false;
+    const auto keeps_whole = [this](const Channel &channel) {
+        return transport_.reach(std::span(&channel.peer, 1)).whole_pieces;
+    };
+    if (!std::ranges::all_of(sends, keeps_whole) || !std::ranges::all_of(receives, keeps_whole)) return false;
     const auto is_copied = [](const Task &task) {
         return task.pieces > 0 && !task.may_be_written && (task.route.way == Way::line || task.route.way == Way::stage);
     };

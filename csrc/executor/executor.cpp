@@ -15,7 +15,7 @@ void Executor::start(const Launch &launch, std::uint32_t tag) {
 
 bool Executor::advance() {
     const bool done = move();
-    transport_.ring();
+    transport_.flush();
     return done;
 }
 

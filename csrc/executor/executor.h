@@ -5,6 +5,7 @@
 #include "executor/piece_run.h"
 #include "executor/short_run.h"
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -16,7 +17,8 @@ class Executor {
   public:
     /// Plan and transport must outlive the executor.
     Executor(const Plan &plan, Transport &transport, const Profile &profile = {})
-        : transport_(transport), bound_(plan, transport, profile) {}
+        : split_(plan.split([&transport](int peer) { return transport.reach(std::span(&peer, 1)).via; })),
+          transport_(transport), bound_(split_ ? *split_ : plan, transport, profile) {}
 
     /// From now on writes down, in this lane, each move of a call of this number; nothing without a recorder.
     void record(Recorder *recorder, std::uint32_t lane = 0, std::uint64_t sequence = 0) {
@@ -35,7 +37,8 @@ class Executor {
     /// Whether the last advance() returned though it might have gone on.
     bool was_interrupted() const { return pace_.budget <= 0; }
 
-    /// Since start(): the bytes of an instruction's chunk, and their route if the instruction sends them.
+    /// Since start(), of a plan that is not split: the bytes of an instruction's chunk, and their route if it sends
+    /// them.
     std::size_t num_bytes_of(std::size_t instruction) const { return bound_.tasks[instruction].num_bytes; }
     const Route &route(std::size_t instruction) const { return bound_.tasks[instruction].route; }
 
@@ -56,6 +59,7 @@ class Executor {
 
     bool move();
 
+    std::unique_ptr<const Plan> split_; // if not one transport reaches all peers
     Transport &transport_;
     BoundPlan bound_;
     Pace pace_;

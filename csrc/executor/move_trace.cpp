@@ -19,7 +19,7 @@ void MoveTrace::add(const Launch &launch, const Progress &task, std::uint64_t be
                   .input = num_bytes,
                   .output = piece,
                   .step = instruction.step,
-                  .instruction = static_cast<std::int32_t>(task.bound.index)};
+                  .instruction = instruction.row};
     if (is_complete) record.flags |= Record::completes;
     for (const Operand &operand : task.bound.sends ? instruction.destinations : instruction.sources) {
         if (operand.space != Space::remote) continue;

@@ -56,7 +56,7 @@ bool PieceRun::run_ready() {
             Progress &task = turns_.tasks[cursor.task()];
             const bool is_first = task.bound.channels.front() == i;
             const bool has_some = is_first && task.remotes.front().has_carry();
-            if (!has_some && !transport_.may_show(peer)) break;
+            if (!has_some && transport_.view(peer).bytes.empty()) break;
             if (!is_first || !fold_some(task)) {
                 Remote &remote = *std::ranges::find(task.remotes, peer, &Remote::peer);
                 const std::size_t num_left = task.piece_size() - task.within;
@@ -132,7 +132,7 @@ bool PieceRun::try_fold(Progress &task) {
 bool PieceRun::fetch(Progress &task, std::size_t num_shown, std::size_t &num_bytes) {
     if (task.num_bytes_ahead == 0) {
         const bool is_free = task.bound.instruction->dependencies.empty();
-        const std::size_t all = is_free ? std::min({num_shown, task.num_left(), attached_bytes}) : num_bytes;
+        const std::size_t all = is_free ? std::min({num_shown, task.num_left(), bytes_at_once}) : num_bytes;
         if (!transport_.copy(task.bound.peers[0], task.destination(), all)) return false;
         task.num_bytes_ahead = all;
     }
@@ -162,7 +162,7 @@ bool PieceRun::fold_and_put(Progress &task, std::size_t num_bytes) {
     };
     const std::uint64_t begin = trace.recorder == nullptr ? 0 : ticks();
     const Bytes made(destination, num_bytes);
-    if (!transport_.put(next.bound.peers, puts_.places(), made, launch.tag, false, make)) return false;
+    if (!transport_.windows()->put(next.bound.peers, puts_.places(), made, launch.tag, false, make)) return false;
     next.way = Way::put;
     next.within += num_bytes;
     const bool is_complete = next.within == next.piece_size();

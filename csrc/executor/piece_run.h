@@ -31,10 +31,10 @@ class PieceRun {
     bool run_ready();
     bool send_ready();
     bool try_send(Progress &task);
-    Published send_some(Progress &task, Bytes rest);
-    Published send_to_places(Progress &task, Bytes rest);
-    Published publish(const Progress &task, Bytes rest, Way way);
-    bool is_too_early(const Progress &task, std::size_t num_bytes) const;
+    Taken send_some(Progress &task, Bytes rest);
+    Taken send_to_places(Progress &task, Bytes rest);
+    Taken post(const Progress &task, Bytes rest, Way way);
+    bool is_answered(const Progress &task) const;
     bool try_fold(Progress &task);
     bool fetch(Progress &task, std::size_t num_shown, std::size_t &num_bytes);
     bool fold_and_put(Progress &task, std::size_t num_bytes);

@@ -6,13 +6,15 @@ namespace hocket {
 
 void Puts::grant() {
     has_granted_ = false;
+    Windows *const windows = transport_.windows();
+    if (windows == nullptr) return;
     for (const BoundPlan::Channel &channel : bound_.receives) {
-        windows_.clear();
+        granting_.clear();
         for (std::size_t index : channel.grantable) {
             const BoundPlan::Task &task = bound_.tasks[index];
             if (!task.may_be_written) continue;
             const Instruction &instruction = *task.instruction;
-            Window &window = windows_.emplace_back();
+            Window &window = granting_.emplace_back();
             window.step = instruction.step;
             window.order = instruction.sources[0].index;
             window.place = task.destination;
@@ -22,14 +24,14 @@ void Puts::grant() {
             window.after_step = after.step;
             window.after_order = after.destinations[0].index;
         }
-        if (windows_.empty()) continue;
-        transport_.grant(channel.peer, bound_.launch.tag, windows_);
+        if (granting_.empty()) continue;
+        windows->grant(channel.peer, bound_.launch.tag, granting_);
         has_granted_ = true;
     }
 }
 
 void Puts::revoke() {
-    if (has_granted_) transport_.revoke();
+    if (has_granted_) transport_.windows()->revoke();
     has_granted_ = false;
 }
 
@@ -41,7 +43,8 @@ std::optional<Progress::Place> Puts::find_place(const Progress &task, std::size_
         return window.step == task.bound.instruction->step && window.num_bytes == task.bound.num_bytes &&
                window.order == task.bound.instruction->destinations[index].index;
     };
-    const auto windows = transport_.granted(peer, bound_.launch.tag, cursor.num_posted);
+    if (transport_.windows() == nullptr) return std::nullopt;
+    const auto windows = transport_.windows()->granted(peer, bound_.launch.tag, cursor.num_posted);
     const auto window = std::ranges::find_if(windows, is_meant);
     if (window == windows.end()) return std::nullopt;
     if (window->after_step < 0) return Progress::Place{window->place, nullptr};

@@ -36,7 +36,7 @@ class Puts {
     Transport &transport_;
     const Turns &turns_;
     std::vector<std::byte *> places_;
-    std::vector<Window> windows_; // to be granted
+    std::vector<Window> granting_; // the windows at hand
     bool has_granted_ = false;
 };
 

@@ -28,13 +28,13 @@ bool PieceRun::try_send(Progress &task) {
                                               : task.bound.sources[0] + task.piece_start();
     bool progress = false;
     while (task.within < size) {
-        const Published published = send_some(task, Bytes(piece + task.within, size - task.within));
-        if (published.num_bytes == 0) return progress;
+        const Taken taken = send_some(task, Bytes(piece + task.within, size - task.within));
+        if (taken.num_bytes == 0) return progress;
         progress = true;
-        task.way = published.way;
-        task.within += published.num_bytes;
+        task.way = taken.way;
+        task.within += taken.num_bytes;
         // Once one piece is lent, all pieces of this task settle through tickets, in order.
-        if (published.lent && task.tickets.empty()) task.tickets.resize(task.bound.pieces * num_peers, 0);
+        if (taken.lent && task.tickets.empty()) task.tickets.resize(task.bound.pieces * num_peers, 0);
     }
     if (task.tickets.empty()) {
         ++task.settled;
@@ -48,57 +48,51 @@ bool PieceRun::try_send(Progress &task) {
 }
 
 /// Sends some of what is left of the piece at hand; what goes with it of the next ones is ahead.
-Published PieceRun::send_some(Progress &task, Bytes rest) {
-    if (bound_.is_short) return transport_.publish(task.bound.peers, rest, bound_.launch.tag, false);
-    Published published{.num_bytes = task.num_bytes_ahead, .lent = true, .way = task.way};
-    if (published.num_bytes == 0) {
-        published = puts_.find_places(task)
-                        ? send_to_places(task, rest)
-                        : publish(task, rest, task.at_header() ? Way::stage : task.bound.route.otherwise);
+Taken PieceRun::send_some(Progress &task, Bytes rest) {
+    if (bound_.is_short) return transport_.post(task.bound.peers, rest, bound_.launch.tag);
+    Taken taken{.num_bytes = task.num_bytes_ahead, .lent = true, .way = task.way};
+    if (taken.num_bytes == 0) {
+        taken = puts_.find_places(task) ? send_to_places(task, rest)
+                                        : post(task, rest, task.at_header() ? Way::stage : task.bound.route.otherwise);
     }
-    const std::size_t num_bytes = std::min(rest.size(), published.num_bytes);
-    task.num_bytes_ahead = published.num_bytes - num_bytes;
-    published.num_bytes = num_bytes;
-    return published;
+    const std::size_t num_bytes = std::min(rest.size(), taken.num_bytes);
+    task.num_bytes_ahead = taken.num_bytes - num_bytes;
+    taken.num_bytes = num_bytes;
+    return taken;
 }
 
 /// To where its peers let this rank write, as was just found. What was just folded is put there; of other chunks the
 /// reader may as well read the rest, so each of the two moves every second piece.
-Published PieceRun::send_to_places(Progress &task, Bytes rest) {
+Taken PieceRun::send_to_places(Progress &task, Bytes rest) {
     const Route &route = task.bound.route;
     const bool halves = route.way == Way::halve;
     if (!halves || task.done % 2 == 1) {
-        if (!transport_.put(task.bound.peers, puts_.places(), rest, bound_.launch.tag, halves && route.past_caches))
+        const bool past_caches = halves && route.past_caches;
+        if (!transport_.windows()->put(task.bound.peers, puts_.places(), rest, bound_.launch.tag, past_caches))
             return {};
         return {.num_bytes = rest.size(), .way = route.way};
     }
-    Published published = publish(task, rest, task.bound.instruction->staged ? Way::stage : Way::lend);
-    if (published.lent) published.way = Way::halve;
-    return published;
+    Taken taken = post(task, rest, task.bound.instruction->staged ? Way::stage : Way::lend);
+    if (taken.lent) taken.way = Way::halve;
+    return taken;
 }
 
-Published PieceRun::publish(const Progress &task, Bytes rest, Way way) {
-    const std::vector<int> &peers = task.bound.peers;
+Taken PieceRun::post(const Progress &task, Bytes rest, Way way) {
     // All pieces go as one message, if nothing comes before or between them: its readers go on without this rank, which
     // may have no core meanwhile, or as much to fetch itself. A trace has them one by one, each sent before received.
     if (!task.at_header() && task.bound.route.whole && task.bound.is_independent && trace.recorder == nullptr)
         rest = Bytes(rest.data(), std::min(most_lent_bytes, task.num_left()));
-    if (way == Way::fetch) {
-        if (!transport_.lend(peers[0], rest, bound_.launch.tag)) return {};
-        return {.num_bytes = rest.size(), .lent = true, .way = Way::fetch};
-    }
-    if (way != Way::lend && is_too_early(task, rest.size())) return {};
-    return transport_.publish(peers, rest, bound_.launch.tag, way == Way::lend);
+    const bool may_wait = way == Way::stage && is_answered(task);
+    return transport_.post(task.bound.peers, rest, bound_.launch.tag, {.way = way, .may_wait = may_wait});
 }
 
-/// Whether a piece had better wait for a slot from its reader, which sends to this rank as well. Ranks that exchange
-/// would else each be as far ahead of the other as slots allow, and go through more of them than stay in caches. It
-/// waits no longer than until all before it is read: law 3 proves every plan even for channels of one message.
-bool PieceRun::is_too_early(const Progress &task, std::size_t num_bytes) const {
+/// Whether the one reader still sends to this rank. Ranks that exchange would each be as far ahead of the other as
+/// slots allow, and go through more of them than stay in caches. A piece that waits for a slot of its reader waits no
+/// longer than until all before it is read: law 3 proves every plan even for channels of one message.
+bool PieceRun::is_answered(const Progress &task) const {
     const std::vector<int> &peers = task.bound.peers;
-    if (peers.size() > 1 || !transport_.awaits_handed(peers[0], num_bytes)) return false;
     const auto is_expected = [&](const Cursor &cursor) { return cursor.channel.peer == peers[0] && !cursor.done(); };
-    return std::ranges::any_of(turns_.receives, is_expected);
+    return peers.size() == 1 && std::ranges::any_of(turns_.receives, is_expected);
 }
 
 } // namespace hocket

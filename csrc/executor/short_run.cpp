@@ -50,9 +50,9 @@ bool ShortRun::do_task(std::size_t at) {
     const std::uint32_t tag = bound_.launch.tag;
     if (task.sends) {
         const Bytes bytes(task.sources[0], task.num_bytes);
-        const std::size_t num_published = transport_.publish(task.peers, bytes, tag, false).num_bytes;
-        if (num_published == 0) return false;
-        if (num_published < bytes.size()) throw Failure::internal("a transport has accepted only a part of a piece");
+        const std::size_t num_posted = transport_.post(task.peers, bytes, tag).num_bytes;
+        if (num_posted == 0) return false;
+        if (num_posted < bytes.size()) throw Failure::internal("a transport has accepted only a part of a piece");
         ++pace_.num_moves;
         return true;
     }

@@ -274,8 +274,8 @@ void PointToPoint::end_with(Failure failure) {
         members_.address(failure);
         failure_ = std::move(failure);
         members_.await_readers(
-            &ControlPage::in_messages, 1, [this] { transport_.withdraw(); },
-            [this](int member) { return transport_.may_be_used_by(member); });
+            &ControlPage::in_messages, 1, [this] { withdraw(carrier_); },
+            [this](int member) { return may_be_used_by(carrier_, member); });
     }
     for (Operations *const operations : {&pending_, &deferred_}) {
         for (const auto &operation : *operations) {

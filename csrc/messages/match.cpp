@@ -11,7 +11,12 @@
 namespace hocket {
 Matcher::Matcher(Transport &transport, const Profile &profile, int rank, int num_ranks, std::uint8_t epoch)
     : transport_(transport), profile_(profile), rank_(rank), tag_(Fingerprint::tag(1, epoch)),
-      outgoing_(static_cast<std::size_t>(num_ranks)), incoming_(static_cast<std::size_t>(num_ranks)) {}
+      outgoing_(static_cast<std::size_t>(num_ranks)), incoming_(static_cast<std::size_t>(num_ranks)) {
+    for (int peer = 0; peer < num_ranks; ++peer) {
+        const Reach reach = transport_.reach(std::span(&peer, 1));
+        to(peer).takes_heads = reach.whole_pieces && reach.head_bytes >= sizeof(Header);
+    }
+}
 
 void Matcher::post(std::shared_ptr<Exchange> exchange) {
     if (exchange->sends) {
@@ -30,7 +35,7 @@ void Matcher::post(std::shared_ptr<Exchange> exchange) {
     }
     const std::shared_ptr<Arrival> arrival = *found;
     arrivals_.erase(found);
-    match(exchange, arrival->source, arrival->header, arrival->ordinal, arrival->place);
+    match(exchange, arrival->source, arrival->header, arrival->ordinal);
     if (arrival->header.kind == Kind::announce) return;
     arrival->receive = std::move(exchange);
     if (!arrival->complete) return; // end_payload() goes on
@@ -41,14 +46,11 @@ void Matcher::post(std::shared_ptr<Exchange> exchange) {
 bool Matcher::advance(bool keeps) {
     const std::uint64_t before = num_moves_;
     const int num_ranks = static_cast<int>(incoming_.size());
-    for (int peer = 0; peer < num_ranks; ++peer) {
-        if (transport_.may_show(peer)) receive_from(peer, frames_per_advance, keeps);
-        if (!from(peer).fetched.empty()) fetch_from(peer);
-    }
+    for (int peer = 0; peer < num_ranks; ++peer) { receive_from(peer, frames_per_advance, keeps); }
     for (int peer = 0; peer < num_ranks; ++peer) {
         if (has_to_send(peer)) send_to(peer);
     }
-    transport_.ring();
+    transport_.flush();
     return num_moves_ != before;
 }
 
@@ -101,8 +103,7 @@ void Matcher::check_alike(const Exchange &receive, int source, const Header &hea
     throw failure;
 }
 
-void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const Header &header, std::uint64_t ordinal,
-                    std::uint64_t place) {
+void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const Header &header, std::uint64_t ordinal) {
     check_alike(*receive, source, header);
     receive->ordinal = ordinal;
     receive->source = source;
@@ -111,19 +112,9 @@ void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const 
     receive->stores = stores_from(source, header.num_bytes);
     count_awaited(source, *receive);
     ++num_moves_;
-    if (header.kind == Kind::eager) { return count_matched(source, header.num_bytes); }
-    if (place != 0) {
-        receive->target = transport_.offered(source, place, header.num_bytes);
-        if (!receive->target) refuse(source, "an offer outside of its memory");
-        from(source).fetched.push_back(receive);
-        return;
-    }
-    std::uint64_t offer = 0;
-    const std::span<std::byte> memory(receive->data, receive->num_bytes);
-    if (lets_write(source, memory)) offer = transport_.offer(source, memory, false);
-    receive->offered = offer != 0;
+    if (header.kind == Kind::eager) return count_matched(source, header.num_bytes);
     const bool is_empty = header.num_bytes == 0;
-    to(source).clearances.push_back({header.number, offer, is_empty ? receive : nullptr});
+    to(source).clearances.push_back({header.number, is_empty ? receive : nullptr});
     if (!is_empty) from(source).expected.emplace(header.number, receive);
 }
 
@@ -148,7 +139,8 @@ bool Matcher::is_unasked(int peer, Bytes bytes) const {
 
 void Matcher::receive_from(int peer, std::size_t max_frames, bool keeps) {
     Incoming &in = from(peer);
-    for (std::size_t frames = 0; frames < max_frames;) {
+    std::size_t num_bytes = 0;
+    for (std::size_t frames = 0; frames < max_frames && num_bytes < bytes_at_once;) {
         const View view = transport_.view(peer);
         if (view.bytes.empty()) return;
         if (view.tag != tag_) refuse(peer, "one that is left over from an earlier communicator");
@@ -162,6 +154,7 @@ void Matcher::receive_from(int peer, std::size_t max_frames, bool keeps) {
         if (of_payload > 0) {
             if (!write_payload(peer, view, view.bytes.subspan(size, of_payload))) return;
             in.target += of_payload;
+            num_bytes += of_payload;
             if ((in.payload_left -= of_payload) == 0) end_payload(peer);
         }
         transport_.release(peer, size + of_payload);
@@ -190,7 +183,7 @@ bool Matcher::receive_at_once(Exchange &receive) {
     const unsigned units = units_of(header.num_bytes);
     if (header.kind != Kind::eager || header.num_bytes == 0 || header.num_bytes > eager_bytes ||
         header.num_bytes != receive.num_bytes || header.dtype != receive.dtype || !accepts(receive, peer, header) ||
-        (header.scope == Scope::user && header.tag > max_user_tag) || in.place != 0 ||
+        (header.scope == Scope::user && header.tag > max_user_tag) ||
         !may_be_kept(header.num_bytes, in.num_eager - in.num_matched)) {
         return false;
     }
@@ -264,7 +257,6 @@ std::size_t Matcher::take_header(int peer, Bytes bytes) {
 bool Matcher::write_payload(int peer, const View &view, Bytes bytes) {
     const Incoming &in = from(peer);
     if (view.attached) return transport_.copy(peer, in.target, bytes.size());
-    if (bytes.data() == in.target) return true; // the sender has put it there
     copy_bytes(in.receive ? in.receive->stores : Stores::near, in.target, bytes);
     return true;
 }
@@ -275,7 +267,6 @@ void Matcher::take_frame(int peer, const Header &header) {
     switch (header.kind) {
     case Kind::eager:
         if (header.num_bytes > most_awaited_bytes) refuse(peer, "one that is too long to come without a request");
-        if (in.place != 0) refuse(peer, "one without a request that it has also offered");
         if (!may_be_kept(header.num_bytes, in.num_eager - in.num_matched)) refuse(peer, "more than its credit allows");
         in.num_eager += units_of(header.num_bytes);
         return take_envelope(peer, header);
@@ -283,14 +274,7 @@ void Matcher::take_frame(int peer, const Header &header) {
     case Kind::clear: {
         const auto found = out.announced.find(header.number);
         if (found == out.announced.end()) refuse(peer, "a request for a message that was not announced");
-        Exchange &send = *found->second;
-        if (header.tag != 0) {
-            send.target = transport_.offered(peer, header.tag, send.num_bytes);
-            if (!send.target || send.target->attached) refuse(peer, "an offer outside of its memory");
-            if (send.route.way != Way::halve) send.target.reset();
-        }
-        if (send.offered) transport_.take_back(peer, send.data);
-        if (send.offered || send.num_bytes == 0) finish(send);
+        if (found->second->num_bytes == 0) finish(*found->second);
         else out.cleared.push_back(std::move(found->second));
         out.announced.erase(found);
         return;
@@ -309,7 +293,6 @@ void Matcher::take_frame(int peer, const Header &header) {
         if (receive.moved == receive.num_bytes) in.expected.erase(found);
         return;
     }
-    case Kind::offer: in.place = header.tag; return;
     }
     refuse(peer, "a frame of an unknown kind");
 }
@@ -324,12 +307,11 @@ void Matcher::take_envelope(int peer, const Header &header) {
         refuse(peer, "announcements that are not numbered in order");
     }
     const std::uint64_t ordinal = ++in.num_messages;
-    const std::uint64_t place = header.kind == Kind::announce ? std::exchange(in.place, 0) : 0;
     const auto found = std::ranges::find_if(
         receives_, [&](const std::shared_ptr<Exchange> &receive) { return accepts(*receive, peer, header); });
     if (found == receives_.end()) {
         const auto arrival = std::make_shared<Arrival>(
-            Arrival{.source = peer, .header = header, .ordinal = ordinal, .place = place, .memory = {}, .receive = {}});
+            Arrival{.source = peer, .header = header, .ordinal = ordinal, .memory = {}, .receive = {}});
         arrivals_.push_back(arrival);
         if (header.kind == Kind::announce) return;
         arrival->memory = std::make_unique_for_overwrite<std::byte[]>(header.num_bytes);
@@ -338,7 +320,7 @@ void Matcher::take_envelope(int peer, const Header &header) {
         in.arrival = arrival;
     } else {
         const std::shared_ptr<Exchange> receive = take(receives_, found);
-        match(receive, peer, header, ordinal, place);
+        match(receive, peer, header, ordinal);
         if (header.kind == Kind::announce) return;
         receive->moved = receive->num_bytes;
         in.target = receive->data;
@@ -359,25 +341,9 @@ void Matcher::end_payload(int peer) {
         }
         in.arrival.reset();
     } else {
-        if (in.receive->moved == in.receive->num_bytes) {
-            if (in.receive->offered) transport_.take_back(peer, in.receive->data);
-            finish(*in.receive);
-        }
+        if (in.receive->moved == in.receive->num_bytes) { finish(*in.receive); }
         in.receive.reset();
     }
-}
-
-/// Copies a part of what the peer lets this rank read; when that is all, the peer is told.
-void Matcher::fetch_from(int peer) {
-    Incoming &in = from(peer);
-    Exchange &receive = *in.fetched.front();
-    const std::size_t size = std::min(attached_bytes, receive.num_bytes - receive.moved);
-    const Target source{receive.target->place + receive.moved, receive.target->attached};
-    if (!transport_.fetch(peer, source, {receive.data + receive.moved, size})) return;
-    ++num_moves_;
-    if ((receive.moved += size) < receive.num_bytes) return;
-    to(peer).clearances.push_back({.number = receive.number, .complete = std::move(in.fetched.front())});
-    in.fetched.pop_front();
 }
 
 // What is left --------------------------------------------------------------------------------------------------------
@@ -397,7 +363,7 @@ std::vector<int> Matcher::waiting_for() const {
         const Incoming &in = incoming_[static_cast<std::size_t>(peer)];
         if (needed[static_cast<std::size_t>(peer)] || !out.posted.empty() || !out.clearances.empty() ||
             !out.announced.empty() || !out.cleared.empty() || !out.lent.empty() || out.exchange || in.receive ||
-            !in.expected.empty() || !in.fetched.empty() || (in.arrival && in.arrival->receive)) {
+            !in.expected.empty() || (in.arrival && in.arrival->receive)) {
             peers.push_back(peer);
         }
     }

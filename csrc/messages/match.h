@@ -57,9 +57,7 @@ struct Exchange : Message {
     Stores stores = Stores::near; // and how a receive stores
     std::size_t moved = 0;        // bytes
     std::uint32_t number = 0;     // of an announced one
-    bool offered = false;         // its memory to the other end, which writes there, or reads it
     bool is_counted = false;      // a receive of a long one, which the sender was told of
-    std::optional<Target> target; // what the other end has offered
     std::uint64_t ticket = 0;     // of the last loan: it is over when the peer has released so many; 0 without one
 };
 
@@ -68,10 +66,9 @@ struct Exchange : Message {
 /// Per source and tag, messages are received in the order in which they were sent, by receives in the order in which
 /// they were posted. A short one travels at once and is kept here until somebody asks for it; a long one is announced,
 /// unless its receiver is known to wait for one, waits until it is asked for, and goes in pieces that take turns with
-/// those of others and may be lent. So that
-/// nobody fills a rank's memory, a peer may have only so many short ones there that nobody has asked for
-/// (`may_be_kept`); what goes beyond is announced too. How many were asked for the peer sees at once, so it is never
-/// too careful.
+/// those of others and may be lent. So that nobody fills a rank's memory, a peer may have only so many short ones there
+/// that nobody has asked for (`may_be_kept`); what goes beyond is announced too. How many were asked for the peer sees
+/// at once, so it is never too careful.
 class Matcher {
   public:
     static constexpr std::uint64_t max_user_tag = 0x7fffffff;
@@ -99,7 +96,7 @@ class Matcher {
     /// Nobody asks any more for what a receive waits for. False where a message has met it, and is to be taken.
     bool withdraw(const Exchange &receive);
     /// Whether its peer has sent something.
-    bool has_come(const Exchange &receive) const { return transport_.may_show(receive.peer); }
+    bool has_come(const Exchange &receive) const { return !transport_.view(receive.peer).bytes.empty(); }
 
     /// Moves what can be moved, within a budget. False when nothing could. Without `keeps` a message that nobody has
     /// asked for stays on its way, and so does what comes behind it: who asks for it next then copies it once.
@@ -121,7 +118,7 @@ class Matcher {
     static constexpr std::size_t frames_per_advance = 4; // for each peer and direction
     static constexpr unsigned bits_of_matched = 48;      // of what a peer is told; the others are of num_awaited
 
-    enum class Kind : std::uint8_t { eager, announce, clear, data, offer };
+    enum class Kind : std::uint8_t { eager, announce, clear, data };
 
     /// Goes before each frame.
     struct Header {
@@ -129,8 +126,8 @@ class Matcher {
         Scope scope = Scope::user;
         Dtype dtype = Dtype::uint8;
         std::uint8_t unused = 0;
-        std::uint32_t number = 0; // announce, clear, data: of the announced message, given by its sender
-        std::uint64_t tag = 0;    // eager, announce; clear: what the transport says of an offer, or 0; offer: the same
+        std::uint32_t number = 0;    // announce, clear, data: of the announced message, given by its sender
+        std::uint64_t tag = 0;       // eager, announce
         std::uint64_t num_bytes = 0; // of the message; data: of the payload
     };
     static_assert(sizeof(Header) == 24);
@@ -140,7 +137,6 @@ class Matcher {
         int source = 0;
         Header header;
         std::uint64_t ordinal = 0;
-        std::uint64_t place = 0;             // of an announced one: where it can be fetched, or 0
         std::unique_ptr<std::byte[]> memory; // which nobody fills with zeros first
         std::span<std::byte> kept{};         // in it
         bool complete = false;
@@ -158,12 +154,11 @@ class Matcher {
         return num_unmatched + units <= (units > 1 ? max_unmatched_longer : max_unmatched);
     }
 
-    /// Tells the sender of an announced message that it was asked for. A receive that has all by then is done only when
+    /// Tells the sender of an announced message that it was asked for. The receive of an empty one is done only when
     /// that is on its way: else nobody might be left to send it, and the sender would wait.
     struct Clearance {
         std::uint32_t number = 0;
-        std::uint64_t offer = 0;
-        std::shared_ptr<Exchange> complete; // the receive, where it has all
+        std::shared_ptr<Exchange> complete; // the receive, if it is empty
     };
 
     struct Outgoing {
@@ -173,6 +168,7 @@ class Matcher {
         std::map<std::uint32_t, std::shared_ptr<Exchange>> announced; // not asked for yet
         std::list<std::shared_ptr<Exchange>> cleared;                 // take turns, piece by piece
         std::vector<std::shared_ptr<Exchange>> lent;                  // all sent, perhaps not yet read
+        bool takes_heads = false; // a header goes with its payload, and a piece as a whole
         std::uint32_t next_number = 0;
         std::uint64_t num_messages = 0; // posted so far
         std::uint64_t num_eager = 0;    // of them unasked, in units,
@@ -185,8 +181,6 @@ class Matcher {
         std::array<std::byte, sizeof(Header) + joined_bytes> frame;
         Bytes head; // what is left of that
         Bytes payload;
-        std::byte *place = nullptr;    // where the payload may be put,
-        bool puts = false;             // and whether it is
         std::size_t payload_bytes = 0; // of the frame in all
         bool active = false;
     };
@@ -199,8 +193,6 @@ class Matcher {
         std::shared_ptr<Exchange> receive;                           // what the payload is for,
         std::shared_ptr<Arrival> arrival;                            // or where it is kept
         std::map<std::uint32_t, std::shared_ptr<Exchange>> expected; // cleared: its pieces come
-        std::list<std::shared_ptr<Exchange>> fetched;                // from where they lie, by this rank
-        std::uint64_t place = 0;                                     // of what it announces next
         std::uint32_t next_number = 0;                               // of its announcements
         std::uint64_t num_messages = 0;                              // that came so far, or were announced
         std::uint64_t num_eager = 0;                                 // of them unasked, in units,
@@ -221,28 +213,24 @@ class Matcher {
     bool write_payload(int peer, const View &view, Bytes bytes);
     void take_frame(int peer, const Header &header);
     void take_envelope(int peer, const Header &header);
-    void match(const std::shared_ptr<Exchange> &receive, int source, const Header &header, std::uint64_t ordinal,
-               std::uint64_t place);
+    void match(const std::shared_ptr<Exchange> &receive, int source, const Header &header, std::uint64_t ordinal);
     void end_payload(int peer);
-    void fetch_from(int peer);
     void count_matched(int peer, std::size_t num_bytes);
     void count_awaited(int peer, Exchange &receive);
     void tell(int peer);
     bool has_credit(int peer, std::size_t num_bytes);
+    static bool is_shown(const Exchange &send);
     bool goes_unasked(const Exchange &send);
     bool has_to_send(int peer) const;
     void send_to(int peer);
     Transfer transfer_of(std::size_t num_bytes) const;
     Route route_to(int peer, Bytes message);
     Stores stores_from(int peer, std::size_t num_bytes) const;
-    bool lets_write(int peer, Bytes memory);
-    bool offer(int peer, Exchange &send);
     bool begin_frame(int peer);
     void begin_message(int peer, std::shared_ptr<Exchange> exchange);
     void put_frame(int peer, const Header &header, std::shared_ptr<Exchange> exchange, Bytes payload);
     bool push_frame(int peer);
-    bool is_too_early(int peer);
-    bool push_payload(int peer);
+    bool is_answered(int peer);
     void end_frame(int peer);
     void finish(Exchange &exchange);
 

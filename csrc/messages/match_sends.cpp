@@ -18,12 +18,11 @@ bool Matcher::send_at_once(Exchange &send) {
     const Bytes bytes(send.data, send.num_bytes);
     send.route = route_to(send.peer, bytes);
     const bool is_free = !out.active && out.posted.empty() && out.clearances.empty() && out.cleared.empty();
-    if (!is_free || bytes.empty() || bytes.size() > piece_bytes) return false;
-    const bool is_copied = send.route.otherwise == Way::stage || send.route.otherwise == Way::line;
-    if (!is_copied || !has_credit(send.peer, bytes.size())) return false;
+    if (!is_free || !out.takes_heads || bytes.empty() || bytes.size() > piece_bytes) return false;
+    if (is_shown(send) || !has_credit(send.peer, bytes.size())) return false;
     const Header header = header_of(send, Kind::eager);
     const Bytes head(reinterpret_cast<const std::byte *>(&header), sizeof header);
-    if (transport_.publish_behind(head, send.peer, bytes, tag_, false).num_bytes == 0) return false;
+    if (transport_.post(std::span(&send.peer, 1), bytes, tag_, {.head = head}).num_bytes == 0) return false;
     out.num_eager += units_of(bytes.size());
     send.ordinal = ++out.num_messages;
     finish(send);
@@ -36,8 +35,7 @@ Transfer Matcher::transfer_of(std::size_t num_bytes) const {
             .here = 4 * num_bytes,
             .of_all_ranks = 4 * num_bytes,
             .only_copied = true,
-            .one_way = true,
-            .may_be_given = true};
+            .one_way = true};
 }
 
 Route Matcher::route_to(int peer, Bytes message) {
@@ -61,10 +59,18 @@ bool Matcher::has_credit(int peer, std::size_t num_bytes) {
     return has_room();
 }
 
-/// Whether a message goes before it is asked for.
+/// Whether its receiver copies a message from its place. Until then its sender waits in any case.
+bool Matcher::is_shown(const Exchange &send) {
+    return send.route.otherwise == Way::lend || send.route.otherwise == Way::fetch;
+}
+
+/// Whether a message goes before it is asked for. If it is shown to a receiver that does not wait for it, that has to
+/// copy it twice.
 bool Matcher::goes_unasked(const Exchange &send) {
-    if (send.offered || send.num_bytes > most_awaited_bytes) return false;
-    if (send.num_bytes > eager_bytes) {
+    if (send.num_bytes > most_awaited_bytes) return false;
+    if (send.num_bytes <= eager_bytes) {
+        if (is_shown(send)) return false;
+    } else {
         if (!profile_.shares_cores) return false;
         // Which of the two is ahead their difference tells, though both begin again at 0.
         const auto num_awaited = static_cast<std::uint16_t>(transport_.told(send.peer) >> bits_of_matched);
@@ -92,39 +98,21 @@ void Matcher::send_to(int peer) {
     }
 }
 
-/// Whether the receiver of an announced message lets its sender write it, of which that makes use if it halves it.
-bool Matcher::lets_write(int peer, Bytes memory) {
-    return memory.size() >= profile_.halve && is_reached(transport_.memory_of(memory, std::span(&peer, 1), false));
-}
-
-/// If the receiver copies a message alone, this tells it the place before the announcement. So each end waits only once
-/// for the other.
-bool Matcher::offer(int peer, Exchange &send) {
-    if (send.offered || !send.route.whole) return false;
-    const std::uint64_t word = transport_.offer(peer, {send.data, send.num_bytes}, true);
-    send.offered = word != 0;
-    if (send.offered) put_frame(peer, {.kind = Kind::offer, .tag = word}, {}, {});
-    return send.offered;
-}
-
 /// Clearances come first, as a peer waits for them; new messages and pieces of announced ones take turns.
 bool Matcher::begin_frame(int peer) {
     Outgoing &out = to(peer);
     if (!out.clearances.empty()) {
         const Clearance next = std::move(out.clearances.front());
         out.clearances.pop_front();
-        put_frame(peer, {.kind = Kind::clear, .number = next.number, .tag = next.offer}, next.complete, {});
+        put_frame(peer, {.kind = Kind::clear, .number = next.number}, next.complete, {});
     } else if (!out.cleared.empty() && (out.turn_of_data || out.posted.empty())) {
         const std::shared_ptr<Exchange> exchange = std::move(out.cleared.front());
         out.cleared.pop_front();
         out.turn_of_data = false;
-        const std::size_t size = std::min(piece_bytes, exchange->num_bytes - exchange->moved);
+        const std::size_t most = exchange->route.whole ? bytes_at_once : piece_bytes;
+        const std::size_t size = std::min(most, exchange->num_bytes - exchange->moved);
         put_frame(peer, {.kind = Kind::data, .number = exchange->number, .num_bytes = size}, exchange,
                   Bytes(exchange->data + exchange->moved, size));
-        out.place = exchange->target ? exchange->target->place + exchange->moved : nullptr;
-        out.puts = exchange->moved / piece_bytes % 2 == 1; // each side moves every second piece
-    } else if (!out.posted.empty() && offer(peer, *out.posted.front())) {
-        return true;
     } else if (!out.posted.empty()) {
         out.turn_of_data = true;
         begin_message(peer, take(out.posted, out.posted.begin()));
@@ -157,7 +145,6 @@ void Matcher::put_frame(int peer, const Header &header, std::shared_ptr<Exchange
     const auto *const first = reinterpret_cast<const std::byte *>(&header);
     auto end = std::copy_n(first, sizeof header, out.frame.begin());
     out.payload = payload;
-    out.place = nullptr;
     out.payload_bytes = payload.size();
     if (payload.size() <= joined_bytes) {
         end = std::ranges::copy(payload, end).out;
@@ -170,49 +157,32 @@ void Matcher::put_frame(int peer, const Header &header, std::shared_ptr<Exchange
 bool Matcher::push_frame(int peer) {
     Outgoing &out = to(peer);
     const std::span<const int> peers(&peer, 1);
-    const bool goes_ahead =
-        out.payload.empty() || out.place != nullptr || out.head.size() > transport_.max_head_bytes();
+    const bool goes_ahead = out.payload.empty() || !out.takes_heads;
     while (goes_ahead && !out.head.empty()) {
-        const Published published = transport_.publish(peers, out.head, tag_, false);
-        if (published.num_bytes == 0) return false;
-        out.head = out.head.subspan(published.num_bytes);
+        const Taken taken = transport_.post(peers, out.head, tag_);
+        if (taken.num_bytes == 0) return false;
+        out.head = out.head.subspan(taken.num_bytes);
         ++num_moves_;
     }
     while (!out.payload.empty()) {
-        if (!push_payload(peer)) return false;
+        const Way way = out.exchange->route.otherwise;
+        const bool may_wait = way == Way::stage && is_answered(peer);
+        const Taken taken =
+            transport_.post(peers, out.payload, tag_, {.way = way, .head = out.head, .may_wait = may_wait});
+        if (taken.num_bytes == 0) return false;
+        out.head = {};
+        if (taken.lent) out.exchange->ticket = transport_.posted(peer);
+        out.payload = out.payload.subspan(taken.num_bytes);
         ++num_moves_;
     }
     return true;
 }
 
-/// Whether a piece of an announced message had better wait for a slot from its receiver, which sends to this rank, too:
-/// as it does in collectives (Executor::is_too_early), where copies are quicker than to show it what lies here. What
-/// nobody has asked for waits for nobody: ranks that share cores, which send more of that, never await a slot.
-bool Matcher::is_too_early(int peer) {
-    const Outgoing &out = to(peer);
-    if (out.exchange->num_bytes <= eager_bytes || from(peer).expected.empty()) return false;
-    return transport_.awaits_handed(peer, out.payload.size());
-}
-
-bool Matcher::push_payload(int peer) {
-    Outgoing &out = to(peer);
-    const std::span<const int> peers(&peer, 1);
-    const Route &route = out.exchange->route;
-    if (out.place != nullptr && out.puts) {
-        if (!transport_.put(peers, {&out.place, 1}, out.payload, tag_, route.past_caches)) return false;
-        out.payload = {};
-    } else {
-        const bool may_lend = route.otherwise == Way::lend;
-        if (!may_lend && is_too_early(peer)) return false;
-        const Published published = out.head.empty()
-                                        ? transport_.publish(peers, out.payload, tag_, may_lend)
-                                        : transport_.publish_behind(out.head, peer, out.payload, tag_, may_lend);
-        if (published.num_bytes == 0) return false;
-        out.head = {};
-        if (published.lent) out.exchange->ticket = transport_.posted(peer);
-        out.payload = out.payload.subspan(published.num_bytes);
-    }
-    return true;
+/// Whether the receiver of an announced message sends one to this rank as well: then a piece may wait for a slot that
+/// comes back, as in collectives (PieceRun::is_answered). What nobody has asked for waits for nobody: ranks that share
+/// cores, which send more of that, never await a slot.
+bool Matcher::is_answered(int peer) {
+    return to(peer).exchange->num_bytes > eager_bytes && !from(peer).expected.empty();
 }
 
 void Matcher::end_frame(int peer) {

@@ -170,7 +170,7 @@ bool PointToPoint::send_at_once(Operation &operation) {
     if (members_.has_closed(operation.peer)) return false;
     try {
         if (!matcher_.send_at_once(operation)) return false;
-        carrier_.ring();
+        carrier_.flush();
         operation.finished = true;
     } catch (...) { end_with_caught(&operation); }
     return true;
@@ -195,7 +195,7 @@ bool PointToPoint::receive_at_once(Operation &operation) {
                 matcher_.receive_on(operation);
                 check_read();
             }
-            carrier_.ring();
+            carrier_.flush();
             if (operation.done) operation.finished = true;
             else pending_.emplace_back(std::shared_ptr<void>(), &operation);
         }
@@ -210,7 +210,12 @@ bool PointToPoint::receive_behind_others(Lock &lock, std::span<const Operation> 
                                          const Hook &before_wait) {
     const auto is_long = [](const Operation &one) { return one.num_bytes > eager_bytes; };
     if (spin_ || std::ranges::any_of(operations, is_long)) return false; // its sender had better be told at once
-    if (!is_idle() || !matcher_.may_receive_at_once(operation) || matcher_.has_come(operation)) return false;
+    try {
+        if (!is_idle() || !matcher_.may_receive_at_once(operation) || matcher_.has_come(operation)) return false;
+    } catch (...) {
+        end_with_caught(&operation);
+        return operation.finished;
+    }
     before_wait();
     lock.unlock();
     sched_yield();

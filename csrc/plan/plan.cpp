@@ -74,6 +74,7 @@ Plan::Plan(PlanShape shape, std::string label, std::span<const std::int32_t> ins
     for (std::size_t row = 0; row < instructions.size() / columns; ++row) {
         const auto line = instructions.subspan(row * columns, columns);
         Instruction next;
+        next.row = static_cast<std::int32_t>(row);
         next.step = line[0];
         next.chunk = line[1];
         const std::size_t first_source = source;
@@ -160,6 +161,47 @@ Operand Plan::find_size(std::int32_t chunk, std::size_t row) const {
         return {-1, space, static_cast<std::int32_t>(found - blocks->begin()) * k + chunk % k};
     }
     refuse(row, "this rank does not know the length of its chunk");
+}
+
+std::unique_ptr<const Plan> Plan::split(const std::function<int(int peer)> &via) const {
+    const auto is_mixed = [&via](const Instruction &one) {
+        const auto goes_elsewhere = [&](const Operand &to) { return via(to.peer) != via(one.destinations[0].peer); };
+        return one.sends() && std::ranges::any_of(one.destinations, goes_elsewhere);
+    };
+    if (std::ranges::none_of(instructions_, is_mixed)) return nullptr;
+    std::vector<std::int32_t> instructions, sources, destinations, dependencies;
+    std::vector<std::vector<std::int32_t>> parts_of; // rows of the new plan, by row of this one
+    std::vector<std::int32_t> rows;                  // the other way round
+    const auto size = [](const std::vector<std::int32_t> &table, std::size_t columns) {
+        return static_cast<std::int32_t>(table.size() / columns);
+    };
+    for (const Instruction &one : instructions_) {
+        std::map<int, std::vector<Operand>> by_way;
+        for (const Operand &to : one.destinations) by_way[one.sends() ? via(to.peer) : 0].push_back(to);
+        auto &parts = parts_of.emplace_back();
+        for (const auto &[way, operands] : by_way) {
+            parts.push_back(static_cast<std::int32_t>(rows.size()));
+            rows.push_back(one.row);
+            for (std::size_t i = 0; i < one.sources.size(); ++i) {
+                const Operand &from = one.sources[i];
+                sources.insert(sources.end(),
+                               {from.peer, static_cast<std::int32_t>(from.space), from.index, one.raw[i]});
+            }
+            for (const Operand &to : operands)
+                destinations.insert(destinations.end(), {to.peer, static_cast<std::int32_t>(to.space), to.index});
+            for (const std::int32_t before : one.dependencies) {
+                const auto &all = parts_of[static_cast<std::size_t>(before)];
+                dependencies.insert(dependencies.end(), all.begin(), all.end());
+            }
+            instructions.insert(instructions.end(),
+                                {one.step, one.chunk, size(sources, source_columns),
+                                 size(destinations, destination_columns), size(dependencies, 1),
+                                 (one.completes ? flag_completes : 0) | (one.staged ? flag_staged : 0)});
+        }
+    }
+    auto plan = std::make_unique<Plan>(shape_, label_, instructions, sources, destinations, dependencies);
+    for (std::size_t row = 0; row < rows.size(); ++row) plan->instructions_[row].row = rows[row];
+    return plan;
 }
 
 std::size_t Plan::offset_of(int index, std::size_t block) const {

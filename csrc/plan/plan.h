@@ -4,6 +4,7 @@
 #include "base/types.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,6 +22,7 @@ struct Operand {
 
 /// Folds `sources` in order into `destinations`, piece by piece, once `dependencies` are settled.
 struct Instruction {
+    std::int32_t row = 0; // in the tables that the plan was made of
     std::int32_t step = 0;
     std::int32_t chunk = 0; // its size class: place inside its block, or, where blocks are uneven, chunk of `data`
     Operand sized_as;       // uneven: the chunk of input or output that is as long
@@ -73,6 +75,10 @@ class Plan : public std::enable_shared_from_this<Plan> {
     std::span<const Instruction> instructions() const { return instructions_; }
     /// Whether this rank does nothing but send over one channel.
     bool is_one_way() const { return is_one_way_; }
+
+    /// The same plan for channels that cannot share what is posted: peers of one send have equal numbers `via`, so one
+    /// with others is done as several. Each channel carries what it did, so law 3 holds. Null: all are equal.
+    std::unique_ptr<const Plan> split(const std::function<int(int peer)> &via) const;
 
     /// Elements before chunk `index` of a buffer whose blocks have `block` elements each.
     std::size_t offset_of(int index, std::size_t block) const;

@@ -47,6 +47,9 @@ struct Reach {
     bool may_change = false;    // a reader is yet to find out whether it can
     bool is_far = false;        // a reader's core shares no cache with this rank's
     std::size_t line_bytes = 0; // that travel with the line which announces them
+    std::size_t head_bytes = 0; // that may come before others, in one message
+    int via = 0;                // peers with other numbers cannot share what is posted
+    bool whole_pieces = false;  // a piece is taken, and shown, as a whole, or in parts the rest of which is coming
 };
 
 struct Route {

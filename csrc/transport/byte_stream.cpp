@@ -12,7 +12,7 @@ ByteStreamTransport::ByteStreamTransport(std::shared_ptr<ByteStreams> streams, i
     if (rank_ < 0 || rank_ >= streams_->num_ranks()) throw Failure::internal("byte stream: no such rank");
 }
 
-Published ByteStreamTransport::publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool) {
+Taken ByteStreamTransport::post(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Manner &) {
     const auto occupied = [&](int peer) { return posted(peer) != released(peer); };
     if (std::ranges::any_of(peers, occupied)) return {};
     for (int peer : peers) {
@@ -32,7 +32,7 @@ std::uint64_t ByteStreamTransport::released(int peer) const {
     return streams_->cell(rank_, peer).released.load(std::memory_order_acquire);
 }
 
-View ByteStreamTransport::view(int peer) {
+View ByteStreamTransport::view(int peer) const {
     ByteStreams::Cell &cell = streams_->cell(peer, rank_);
     const std::uint64_t posted = cell.posted.load(std::memory_order_acquire);
     if (posted == cell.released.load(std::memory_order_relaxed)) return {};

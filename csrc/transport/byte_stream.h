@@ -39,10 +39,11 @@ class ByteStreamTransport final : public Transport {
   public:
     ByteStreamTransport(std::shared_ptr<ByteStreams> streams, int rank);
 
-    Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) override;
+    Reach reach(std::span<const int>) const override { return {.is_stream = true}; }
+    Taken post(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Manner &how) override;
     std::uint64_t posted(int peer) const override;
     std::uint64_t released(int peer) const override;
-    View view(int peer) override;
+    View view(int peer) const override;
     void release(int peer, std::size_t num_bytes) override;
     void tell(int peer, std::uint64_t number) override { streams_->cell(peer, rank_).told.store(number); }
     std::uint64_t told(int peer) const override { return streams_->cell(rank_, peer).told.load(); }

@@ -162,3 +162,9 @@ def test_the_full_run_has_all_numbers_of_ranks(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(subprocess, "run", run)
     assert costs.communicators(costs.RANK_COUNTS, 3) == "# caption\n| ranks |\nMemoryError: no room"
     assert commands[0][2:6] == ["--ranks", "2,4,8,16,32,64", "--rounds", "3"]
+
+
+def test_every_protection_to_remove_is_in_the_core() -> None:
+    for name in {name for name, _, _ in protections.REMOVED}:
+        text = (protections.ROOT / "csrc" / name).read_text()
+        assert len(protections.without_protections(name, text)) < len(text)

@@ -19,7 +19,7 @@ inline constexpr std::size_t num_slots = 15; // of a rank with one peer: 2 MiB, 
 inline Endpoint::Line &send(World &world, int from, int to, std::size_t num_bytes = 1000, std::size_t first = 0) {
     ShmTransport &transport = transport_of(world, from);
     const std::uint64_t number = transport.posted(to);
-    CHECK(transport.publish(std::span(&to, 1), counted(num_bytes, first), tag, false).num_bytes == num_bytes);
+    CHECK(transport.post(std::span(&to, 1), counted(num_bytes, first), tag).num_bytes == num_bytes);
     return transport.endpoint(from).ring(Lane::collectives, to)[number % largest_ring];
 }
 

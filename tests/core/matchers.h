@@ -30,16 +30,17 @@ class Relay : public Transport {
   public:
     explicit Relay(Transport &inner) : inner_(inner) {}
 
-    Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) override {
-        return inner_.publish(peers, bytes, tag, may_lend);
+    Reach reach(std::span<const int>) const override { return {.is_stream = true}; }
+    Taken post(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Manner &how) override {
+        return inner_.post(peers, bytes, tag, how);
     }
     std::uint64_t posted(int peer) const override { return inner_.posted(peer); }
     std::uint64_t released(int peer) const override { return inner_.released(peer); }
-    View view(int peer) override { return inner_.view(peer); }
+    View view(int peer) const override { return inner_.view(peer); }
     void release(int peer, std::size_t num_bytes) override { inner_.release(peer, num_bytes); }
     void tell(int peer, std::uint64_t number) override { inner_.tell(peer, number); }
     std::uint64_t told(int peer) const override { return inner_.told(peer); }
-    void ring() override { inner_.ring(); }
+    void flush() override { inner_.flush(); }
 
   private:
     Transport &inner_;

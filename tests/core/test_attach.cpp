@@ -12,6 +12,7 @@
 #include <numeric>
 #include <string>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 using namespace hocket;
@@ -33,7 +34,10 @@ struct Pair {
 
     ShmTransport &reader() { return world[0].communicator().transport(); }
     ShmTransport &writer() { return world[1].communicator().transport(); }
-    bool lend(Bytes bytes) { return writer().lend(0, bytes, tag); }
+    Taken lend(Bytes bytes) {
+        const int peer = 0;
+        return writer().post(std::span(&peer, 1), bytes, tag, {.way = Way::fetch});
+    }
 
     World world;
     Buffer memory{world[0].arena, Memory::owned, num_bytes}, data{world[1].arena, Memory::owned, num_bytes};
@@ -91,7 +95,7 @@ Endpoint::Tier tier_of(const std::string &collective, bool spin, std::size_t cou
 
 TEST(attached_loans_are_copied_by_the_reader) {
     Pair pair;
-    CHECK(pair.lend(pair.data.bytes()));
+    CHECK(pair.lend(pair.data.bytes()).lent);
     const View view = pair.reader().view(1);
     CHECK(view.attached && view.bytes.size() == num_bytes && view.tag == tag);
     CHECK(pair.reader().copy(1, pair.memory.data(), 1000));
@@ -107,24 +111,28 @@ TEST(attached_loans_are_copied_by_the_reader) {
 TEST(registered_memory_that_is_lent_is_read_without_attaching) {
     Pair pair;
     const Buffer registered(pair.world[1].arena, Memory::registered, num_bytes);
-    CHECK(pair.lend(registered.bytes()) && !pair.reader().view(1).attached);
+    CHECK(pair.lend(registered.bytes()).lent && !pair.reader().view(1).attached);
 }
 
-TEST(what_begins_the_arena_is_not_offered) {
-    Pair pair;
-    std::byte *const begin = pair.world[0].arena->mapping()->base();
-    CHECK(pair.reader().offer(1, {begin, 1}, false) == 0 && !pair.reader().may_be_used_by(1), "0 says that nothing is");
-    CHECK(pair.reader().offer(1, {begin + 1, 1}, false) == 1 && pair.reader().may_be_used_by(1));
-    pair.reader().take_back(1, begin + 1);
-    pair.reader().take_back(1, begin); // which was not offered
-    CHECK(!pair.reader().may_be_used_by(1));
+/// A program may forbid it at any time, for example as it becomes another user.
+TEST(private_memory_is_staged_where_nobody_may_read_it) {
+    for (const bool may_attach : {false, true}) {
+        Pair pair(may_attach);
+        if (may_attach) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+        const Taken taken = pair.lend(pair.data.bytes());
+        prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+        CHECK(taken.num_bytes == num_bytes && !taken.lent && taken.way == Way::stage);
+        const View view = pair.reader().view(1);
+        CHECK(!view.attached && std::ranges::equal(view.bytes, pair.data.bytes()));
+    }
 }
 
 TEST(attached_messages_are_believed_only_where_they_can_be_had) {
     for (const bool may_attach : {false, true}) {
         for (const bool spin : {false, true}) {
             Pair stranger(may_attach, spin);
-            CHECK(stranger.lend(stranger.data.bytes()));
+            CHECK(stranger.lend(stranger.data.bytes()).num_bytes == num_bytes);
+            stranger.writer().endpoint(1).ring(Lane::collectives, 0)[0].tier = Endpoint::Tier::attach;
             CHECK(is_refused(stranger.reader()) == !may_attach, "it reads in the memory of its sender alone");
         }
     }
@@ -134,9 +142,7 @@ TEST(attached_messages_are_believed_only_where_they_can_be_had) {
 TEST(private_memory_is_never_let_to_be_written) {
     Pair pair;
     pair.reader().grant(1, tag, std::span(&pair.window, 1));
-    CHECK(pair.writer().granted(0, tag, 0).empty() && !pair.reader().may_be_used_by(1));
-    const std::span memory(pair.memory.data(), num_bytes);
-    CHECK(pair.reader().offer(1, memory, false) == 0 && pair.reader().offer(1, memory, true) != 0);
+    CHECK(pair.writer().granted(0, tag, 0).empty() && !pair.reader().may_be_written_by(1));
 }
 
 TEST(attaching_says_what_the_kernel_refuses) {

@@ -140,7 +140,7 @@ TEST(endpoint_that_is_used_again_has_another_epoch) {
             if (rank.rank == 1) { // something that it has sent before comes now
                 const int peer = 0;
                 ShmTransport late(*rank.context, {0, 1}, 1, offsets, Lane::messages);
-                CHECK(late.publish({&peer, 1}, bytes, tag, false).num_bytes == 50);
+                CHECK(late.post({&peer, 1}, bytes, tag).num_bytes == 50);
             }
             world.meet();
             const Message receive{.peer = 1 - rank.rank, .tag = 5, .data = bytes.data(), .num_bytes = bytes.size()};

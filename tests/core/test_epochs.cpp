@@ -49,7 +49,7 @@ TEST(a_call_refuses_what_is_left_over) {
                     const auto bytes = counted(std::min(count * 8, piece_bytes));
                     const int peer = 0;
                     const std::uint32_t tag = Fingerprint::tag(fingerprint.digest(), 255);
-                    CHECK(rank.communicator().transport().publish({&peer, 1}, bytes, tag, false).num_bytes > 0);
+                    CHECK(rank.communicator().transport().post({&peer, 1}, bytes, tag).num_bytes > 0);
                 }
                 world.meet();
                 heard[static_cast<std::size_t>(rank.rank)] = failure_of([&] {
@@ -90,7 +90,7 @@ TEST(messages_refuse_a_payload_that_is_left_over) {
     const std::array<std::uint64_t, 3> header{std::uint64_t{static_cast<std::uint8_t>(Dtype::uint8)} << 16, 5, 8};
     const int peer = 0;
     const auto publish = [&](Bytes bytes, std::uint8_t epoch) {
-        machines.transports[1]->publish({&peer, 1}, bytes, Fingerprint::tag(1, epoch), false);
+        machines.transports[1]->post({&peer, 1}, bytes, Fingerprint::tag(1, epoch));
     };
     publish(std::as_bytes(std::span(header)), 0);
     publish(content(1, 8), 1);

@@ -50,9 +50,9 @@ TEST(handing_needs_answers_that_could_have_been_handed) {
         CHECK(send(world, 0, 1).tier == Tier::kept, i);
         receive(world, 1, 0);
         ShmTransport &peer = transport_of(world, 1);
-        if (i == 0) CHECK(peer.publish(both, data, tag, false).num_bytes == 1000);
+        if (i == 0) CHECK(peer.post(both, data, tag).num_bytes == 1000);
         if (i == 1) CHECK(send(world, 1, 0, piece_bytes / 2 + 1).tier == Tier::arena);
-        if (i == 2) CHECK(peer.publish(std::span(both).first(1), lent.bytes(), tag, true).lent);
+        if (i == 2) CHECK(peer.post(std::span(both).first(1), lent.bytes(), tag, {.way = Way::lend}).lent);
         if (i == 3) CHECK(send(world, 1, 0, 8).tier == Tier::in_line);
         if (i < 4) transport_of(world, 0).release(1, transport_of(world, 0).view(1).bytes.size());
     }
@@ -65,7 +65,7 @@ TEST(handing_goes_along_with_messages_that_have_a_head) {
         for (const int from : {0, 1}) {
             ShmTransport &sender = transport_of(world, from), &reader = transport_of(world, 1 - from);
             const std::uint64_t number = sender.posted(1 - from);
-            CHECK(sender.publish_behind(head, 1 - from, data, tag, false).num_bytes == data.size());
+            CHECK(sender.post(std::array{1 - from}, data, tag, {.head = head}).num_bytes == data.size());
             const Tier tier = sender.endpoint(from).ring(Lane::collectives, 1 - from)[number % largest_ring].tier;
             const Tier next = from == 1 ? Tier::handed : Tier::handed_back;
             CHECK(tier == (i == 0 && from == 0 ? Tier::kept : next), i, from);
@@ -252,7 +252,7 @@ TEST(handing_of_one_communicator_leaves_others_to_go_without) {
             for (const int from : {0, 1}) { // both have sent before either reads
                 ShmTransport &sender = world[from].communicators[which]->transport();
                 const int to = 1 - from;
-                CHECK(sender.publish(std::span(&to, 1), counted(1000, which), tag, false).num_bytes == 1000);
+                CHECK(sender.post(std::span(&to, 1), counted(1000, which), tag).num_bytes == 1000);
                 const Endpoint::Line *const ring = sender.endpoint(from).ring(Lane::collectives, to);
                 if (ring[(sender.posted(to) - 1) % largest_ring].tier == Tier::handed) with.insert(which);
             }
@@ -294,9 +294,9 @@ TEST(handing_that_has_ended_leaves_the_pool_as_it_was) {
         ShmTransport &one = world[0].communicators[i]->transport(), &other = world[1].communicators[i]->transport();
         const std::array zero{0}, peer{1};
         const auto data = counted(1000, i);
-        CHECK(other.publish(zero, data, tag, false).num_bytes == data.size());
+        CHECK(other.post(zero, data, tag).num_bytes == data.size());
         one.release(1, one.view(1).bytes.size());
-        CHECK(one.publish(peer, data, tag, false).num_bytes == data.size());
+        CHECK(one.post(peer, data, tag).num_bytes == data.size());
         CHECK(one.endpoint(0).ring(Lane::collectives, 1)[0].tier == Tier::handed, i);
         world[0].communicators[i].reset(); // while the other has the slot
         if (i % 2 == 1) {                  // two are away at a time, at most
@@ -339,7 +339,7 @@ TEST(handing_trusts_no_word_of_a_peer) {
         greet(world);
         ShmTransport &sender = transport_of(world, 0), &reader = transport_of(world, 1);
         const std::uint64_t number = sender.posted(1);
-        CHECK(sender.publish_behind(counted(24, 7), 1, counted(1000, 0), tag, false).num_bytes == 1000);
+        CHECK(sender.post(std::array{1}, counted(1000, 0), tag, {.head = counted(24, 7)}).num_bytes == 1000);
         CHECK(reader.view(0).behind.size() == 1000);
         Endpoint::Line &line = sender.endpoint(0).ring(Lane::collectives, 1)[number % largest_ring];
         line.tier = other;
@@ -385,7 +385,7 @@ TEST(handing_both_ways_at_a_time_mixes_nothing_up) {
                 const Endpoint::Line *const ring = transport.endpoint(rank.rank).ring(Lane::collectives, peer);
                 const Endpoint::Line &line = ring[transport.posted(peer) % largest_ring];
                 const auto data = message(rank.rank, peer, of.num_sent);
-                if (transport.publish(std::span(&peer, 1), data, tag, false).num_bytes == 0) return;
+                if (transport.post(std::span(&peer, 1), data, tag).num_bytes == 0) return;
                 ++of.num_sent;
                 num_handed += line.tier == Tier::handed || line.tier == Tier::handed_back;
             };

@@ -98,7 +98,7 @@ TEST(handing_has_nothing_back_that_was_not_given) {
         greet(world);
         const std::array one{1};
         const auto failure =
-            failure_of([&] { transport_of(world, 0).publish(one, counted(1000, 0), tag, false); }); // publish checks
+            failure_of([&] { transport_of(world, 0).post(one, counted(1000, 0), tag); }); // publish checks
         CHECK(failure && failure->text.find("rank 1 sent a malformed message") != std::string::npos);
     }
 }
@@ -125,7 +125,7 @@ TEST(handing_ends_when_no_peer_has_a_part) {
     const std::array both{1, 2};
     const auto publish = [&world, &both](int number) {
         for (int i = 0; i < number; ++i)
-            CHECK(transport_of(world, 0).publish(both, counted(piece_bytes, 0), tag, false).num_bytes == piece_bytes);
+            CHECK(transport_of(world, 0).post(both, counted(piece_bytes, 0), tag).num_bytes == piece_bytes);
     };
     const auto read = [&world, &both](int number) {
         for (const int peer : both)
@@ -163,7 +163,7 @@ TEST(handing_ends_and_begins_again_between_threads) {
         const std::array peer{1 - rank.rank};
         const auto give = [&](std::size_t number) {
             const auto data = message(number);
-            while (transport.publish(peer, data, tag, false).num_bytes == 0) {
+            while (transport.post(peer, data, tag).num_bytes == 0) {
                 CHECK(!world.has_failed());
                 std::this_thread::yield();
             }

@@ -25,23 +25,30 @@ Profile roomy(std::size_t all_caches) {
 }
 
 /// Only records what it is allowed to do.
-class Hesitant final : public Transport {
+class Hesitant final : public Transport, public Windows {
   public:
-    Published publish(std::span<const int>, Bytes bytes, std::uint32_t, bool may_lend) override {
-        may_have_lent = may_lend;
-        return {.num_bytes = takes ? bytes.size() : 0, .lent = takes && may_lend};
+    Taken post(std::span<const int>, Bytes bytes, std::uint32_t, const Manner &how) override {
+        if (how.may_wait && misses_slot) return {};
+        may_have_lent = how.way == Way::lend;
+        return {.num_bytes = takes ? bytes.size() : 0, .lent = takes && *may_have_lent};
     }
     Reach reach(std::span<const int>) const override { return {.may_put = true, .is_far = is_far}; }
     MemoryKind memory_of(Bytes, std::span<const int>, bool) override {
         return is_private ? MemoryKind::small_pages : MemoryKind::registered;
     }
-    bool awaits_handed(int, std::size_t) const override { return misses_slot; }
     std::uint64_t posted(int) const override { return 1; }
     std::uint64_t released(int) const override { return 0; }
-    View view(int) override { return {}; }
+    View view(int) const override { return {}; }
     void release(int, std::size_t) override {}
+    void tell(int, std::uint64_t) override {}
+    std::uint64_t told(int) const override { return 0; }
+    Windows *windows() override { return this; }
 
-    std::span<const Window> granted(int, std::uint32_t, std::uint64_t) override { return windows; }
+    void grant(int, std::uint32_t, std::span<const Window>) override {}
+    void revoke() override {}
+    void withdraw() override {}
+    bool may_be_written_by(int) const override { return false; }
+    std::span<const Window> granted(int, std::uint32_t, std::uint64_t) override { return offered; }
     bool put(std::span<const int>, std::span<std::byte *const>, Bytes, std::uint32_t, bool, const Making &) override {
         has_put = true;
         return false;
@@ -50,7 +57,7 @@ class Hesitant final : public Transport {
     std::optional<bool> may_have_lent;
     bool is_far = false, is_private = false, misses_slot = false, has_put = false;
     bool takes = false; // accepts what is published
-    std::vector<Window> windows;
+    std::vector<Window> offered;
 };
 
 } // namespace
@@ -103,7 +110,7 @@ TEST(executor_puts_to_several_whose_caches_are_others_only_past_them) {
         transport.is_far = run.is_far;
         transport.takes = true;
         for (const auto &to : plan.instructions()[0].destinations) {
-            transport.windows.push_back({.order = to.index, .place = result.data(), .num_bytes = num_bytes});
+            transport.offered.push_back({.order = to.index, .place = result.data(), .num_bytes = num_bytes});
         }
         Executor executor(plan, transport, roomy(run.all_caches));
         executor.start({.dtype = Dtype::int64,

@@ -13,7 +13,7 @@ namespace {
 /// Shows first two cells of a message of one full piece, and at the next call the rest.
 struct Growing final : Relay {
     using Relay::Relay;
-    View view(int peer) override {
+    View view(int peer) const override {
         View view = Relay::view(peer);
         if (view.bytes.size() < piece_bytes) return view;
         view.bytes = view.bytes.first(2 * cell_bytes);

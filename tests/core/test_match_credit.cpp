@@ -13,7 +13,9 @@ struct Wanting final : Relay {
     using Relay::Relay;
     Reach reach(std::span<const int>) const override { return {}; }
     MemoryKind memory_of(Bytes, std::span<const int>, bool) override { return MemoryKind::registered; }
-    bool awaits_handed(int, std::size_t) const override { return misses_slot; }
+    Taken post(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Manner &how) override {
+        return how.may_wait && misses_slot ? Taken{} : Relay::post(peers, bytes, tag, how);
+    }
     bool misses_slot = true;
 };
 

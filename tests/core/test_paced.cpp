@@ -21,7 +21,7 @@ Transport &paced(World &world, int rank) { return world[rank].communicator().car
 
 std::size_t publish(World &world, int from, std::vector<int> to, std::size_t num_bytes) {
     const std::vector<std::byte> bytes(num_bytes, std::byte{5});
-    return paced(world, from).publish(to, bytes, tag, false).num_bytes;
+    return paced(world, from).post(to, bytes, tag).num_bytes;
 }
 
 /// When message `number`, from 0, of a channel arrives, as its writer has written it.
@@ -103,7 +103,7 @@ TEST(paced_link_sends_one_message_after_another) {
     Communicator &other = *world[0].communicators[1];
     const int peer = 2;
     const std::array<std::byte, 1000> bytes{};
-    other.carrier().publish(std::span(&peer, 1), bytes, tag, false);
+    other.carrier().post(std::span(&peer, 1), bytes, tag);
     const auto &its = other.transport().endpoint(0).arrivals(Lane::collectives, 2)[0];
     CHECK(between(arrival(world, 0, 1, 1), its) == 1s);
     // Messages of other ranks do not.

@@ -50,14 +50,14 @@ TEST(puts_show_the_reader_its_own_memory) {
         CHECK(pair.writer().granted(0, tag, 1).empty(), "a later call");
         const auto windows = pair.writer().granted(0, tag, 0);
         CHECK(windows.size() == 1 && windows[0].num_bytes == num_bytes && windows[0].after_step == -1);
-        CHECK(pair.reader().may_be_used_by(1));
+        CHECK(pair.reader().may_be_written_by(1));
         CHECK(pair.put(windows[0].place));
         const View view = pair.reader().view(1);
         CHECK(view.bytes.data() == pair.memory.data() && view.bytes.size() == num_bytes && view.tag == tag);
         CHECK(std::ranges::all_of(view.bytes, [](std::byte byte) { return byte == std::byte{3}; }));
         pair.reader().release(1, num_bytes);
         pair.reader().revoke();
-        CHECK(!pair.reader().may_be_used_by(1) && pair.memory.is_intact());
+        CHECK(!pair.reader().may_be_written_by(1) && pair.memory.is_intact());
         CHECK(pair.writer().granted(0, tag, 1).empty(), "what was granted was for that call");
     }
 }
@@ -92,7 +92,7 @@ TEST(puts_end_when_a_window_is_withdrawn) {
     pair.reader().withdraw();
     CHECK(!pair.put(place));
     CHECK(pair.memory.data()[0] == std::byte{} && pair.reader().view(1).bytes.empty());
-    CHECK(pair.reader().may_be_used_by(1), "a put that had begun may go on");
+    CHECK(pair.reader().may_be_written_by(1), "a put that had begun may go on");
 }
 
 TEST(puts_need_memory_that_the_peer_can_reach) {
@@ -100,7 +100,7 @@ TEST(puts_need_memory_that_the_peer_can_reach) {
     Buffer own(pair.world[0].arena, Memory::owned, num_bytes);
     pair.window.place = own.data();
     pair.grant();
-    CHECK(pair.writer().granted(0, tag, 0).empty() && !pair.reader().may_be_used_by(1));
+    CHECK(pair.writer().granted(0, tag, 0).empty() && !pair.reader().may_be_written_by(1));
 }
 
 TEST(puts_trust_no_window_outside_of_the_peers_arena) {

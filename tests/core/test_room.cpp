@@ -15,7 +15,7 @@ constexpr std::uint64_t room = largest_ring;
 
 bool publish(Transport &from, int to, std::uint64_t number) {
     const std::span bytes(reinterpret_cast<const std::byte *>(&number), sizeof number);
-    return from.publish(std::span(&to, 1), bytes, tag, false).num_bytes > 0;
+    return from.post(std::span(&to, 1), bytes, tag).num_bytes > 0;
 }
 
 /// Reads all messages from rank 0, counting on from `num_read`.
@@ -75,9 +75,12 @@ TEST(room_is_told_of_by_short_messages) {
     Endpoint::Counter &counter = writer.released(Lane::collectives, 0);
     counter.value.store(0); // so that only the message can tell
     line.num_cells.store(1);
-    CHECK(!zero.view(1).bytes.empty() && !publish(zero, 1, room), "one that is 2^32 off");
-    line.num_cells.store(0);
     CHECK(!zero.view(1).bytes.empty());
+    zero.release(1, 0);
+    CHECK(!publish(zero, 1, room), "one that is 2^32 off");
+    line.num_cells.store(0);
+    CHECK(!zero.view(1).bytes.empty() && !publish(zero, 1, room), "a look changes nothing");
+    zero.release(1, sizeof(std::uint64_t));
     std::uint64_t num_sent = 0;
     while (publish(zero, 1, room + num_sent)) ++num_sent;
     CHECK(num_sent == 5, num_sent);

@@ -47,7 +47,7 @@ TRANSFERS: dict[str, dict[str, Any]] = {
     "a chunk that the reader folds and writes back": {"comes_back": True},
     "a chunk that this rank has just folded": {"is_fresh": True},
     "a chunk that is overwritten in the same step": {"overwritten": True},
-    "a message": {"only_copied": True, "one_way": True, "factor": 4},
+    "a message": {"only_copied": True, "one_way": True, "may_be_given": False, "factor": 4},
 }
 MEMORIES = {
     "registered": "memory of `hocket.empty`",

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import hocket
-from hocket import testing
 from hocket.algorithms import ALGORITHMS
 from hocket.runtime import discover
 from hocket.schedule import reference
@@ -19,18 +18,19 @@ from hocket.testing import (
     random_block_lengths,
     random_inputs,
     run_ranks,
+    transports,
 )
 from tests.runtime import world
 
 
-def in_threads(transports: list[Any]) -> None:
-    size = len(transports)
+def in_threads(ends: list[Any]) -> None:
+    size = len(ends)
     meeting = threading.Barrier(size)
     failures: list[BaseException] = []
 
     def one(rank: int) -> None:
         try:
-            check_transport(transports[rank], rank, size, lambda: meeting.wait(60))
+            check_transport(ends[rank], rank, size, lambda: meeting.wait(60))
         except BaseException as error:
             failures.append(error)
             meeting.abort()
@@ -47,7 +47,9 @@ def in_threads(transports: list[Any]) -> None:
 def over_shared_memory() -> None:
     """Runs one rank; a second group of the same ranks has the barrier."""
     with hocket.init() as comm, hocket.init(address=discover().address + "-barrier") as other:
-        check_transport(comm._core.transport, comm.rank, comm.size, other.barrier)
+        check_transport(
+            comm._core.transport, comm.rank, comm.size, other.barrier, lambda count: hocket.empty(count, "uint8")
+        )
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
@@ -59,6 +61,12 @@ def test_the_one_byte_stream_keeps_the_contract(size: int) -> None:
 def test_shared_memory_keeps_the_contract_between_threads(size: int) -> None:
     cores = world.shared_memory(size)
     in_threads([core.transport for core in cores])
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_several_transports_keep_the_contract_as_one(size: int) -> None:
+    cores = world.shared_memory(size)
+    in_threads(world.mixed(cores, seed=size))
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
@@ -74,6 +82,8 @@ class Breaking:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.inner, name)
+        if name == "windows":
+            return Unreliable(method, self.broken[name]) if name in self.broken else method
         return (lambda *args: self.broken[name](method, *args)) if name in self.broken else method
 
 
@@ -86,24 +96,50 @@ def lose_tag(view: Any, peer: int) -> Any:
     return view(peer)[0], 0
 
 
-def come_late(publish: Any, peers: Any, data: Any, tag: int, may_lend: bool) -> Any:
+def come_late(post: Any, peers: Any, data: Any, *how: Any) -> Any:
     if len(data) == 1:
         time.sleep(0.1)  # so the peer has read all there was, and looks in vain
-    return publish(peers, data, tag, may_lend)
+    return post(peers, data, *how)
 
 
-def lend_always(publish: Any, peers: Any, data: Any, tag: int, may_lend: bool) -> Any:
-    return publish(peers, data, tag, True)
+def lend_always(post: Any, peers: Any, data: Any, tag: int, *how: Any) -> Any:
+    return post(peers, data, tag, "lend")
 
 
-def take_without_sending(publish: Any, peers: Any, data: Any, tag: int, may_lend: bool) -> Any:
-    taken, lent = publish(peers, data, tag, may_lend)
+def take_without_sending(post: Any, *how: Any) -> Any:
+    taken, lent = post(*how)
     return taken or 1, lent
+
+
+def lose_head(post: Any, peers: Any, data: Any, tag: int, way: str, *how: Any) -> Any:
+    return post(peers, data, tag, way)
+
+
+def copy_other(copy: Any, peer: int, num_bytes: int) -> Any:
+    return bytes(num_bytes)
+
+
+def tell_nobody(tell: Any, *how: Any) -> None:
+    pass
+
+
+def come_never(is_coming: Any, peer: int) -> bool:
+    return True
+
+
+class Unreliable:
+    """Windows that are right except for one method."""
+
+    def __init__(self, inner: Any, name: str) -> None:
+        self.inner, self.name = inner, name
+
+    def __getattr__(self, name: str) -> Any:
+        return (lambda *_, **__: None) if name == self.name else getattr(self.inner, name)
 
 
 def test_a_rank_may_come_late_to_a_full_channel() -> None:
     prompt, late = (core.transport for core in world.shared_memory(2))
-    in_threads([prompt, Breaking(late, publish=come_late)])
+    in_threads([prompt, Breaking(late, post=come_late)])
 
 
 @pytest.mark.parametrize(
@@ -111,20 +147,26 @@ def test_a_rank_may_come_late_to_a_full_channel() -> None:
     [
         {"view": swap_bytes},
         {"view": lose_tag},
-        {"publish": lend_always},
-        {"publish": take_without_sending},
+        {"post": lend_always},
+        {"post": take_without_sending},
+        {"post": lose_head},
+        {"copy": copy_other},
+        {"tell": tell_nobody},
+        {"is_coming": come_never},
+        {"windows": "revoke"},
+        {"windows": "withdraw"},
     ],
-    ids=["order", "tag", "loan", "loss"],
+    ids=["order", "tag", "loan", "loss", "head", "copy", "number", "arrival", "revoke", "withdraw"],
 )
 def test_the_suite_finds_a_broken_transport(broken: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(testing, "_PATIENCE_SECONDS", 1.0)  # for the rank whose peer has already failed
+    monkeypatch.setattr(transports, "_PATIENCE_SECONDS", 1.0)  # for the rank whose peer has already failed
     cores = world.shared_memory(2)
     with pytest.raises((AssertionError, threading.BrokenBarrierError)):
         in_threads([Breaking(core.transport, **broken) for core in cores])
 
 
 # One byte at a time takes long. Algorithms that take no odd rank count have even ones instead.
-SIZES = {"bytes": ((2, 3), (2, 4)), "memory": ((1, 2, 3, 5), (1, 2, 4, 6))}
+SIZES = {"bytes": ((2, 3), (2, 4)), "mixed": ((3, 5), (4, 6)), "memory": ((1, 2, 3, 5), (1, 2, 4, 6))}
 WORLDS = [
     pytest.param(*key, size, kind, id=f"{'-'.join(key)}-{size}-{kind}")
     for key, one in ALGORITHMS.items()
@@ -136,7 +178,7 @@ WORLDS = [
 @pytest.mark.parametrize(("collective", "name", "size", "kind"), WORLDS)
 def test_the_executor_computes_the_reference_in_any_order(collective: str, name: str, size: int, kind: str) -> None:
     schedule = ALGORITHMS[collective, name].build(size, size - 1)
-    blocks = (1, 13, 1000) if kind == "bytes" else (1, 1000, 70_001)
+    blocks = (1, 13, 1000) if kind != "memory" else (1, 1000, 70_001)
     for number, block in enumerate(blocks):
         dtype = ("float32", "int64", "uint8")[number]
         op = "max" if collective == "barrier" else "sum"
@@ -147,11 +189,13 @@ def test_the_executor_computes_the_reference_in_any_order(collective: str, name:
             else:
                 inputs = random_inputs(schedule, seed=number, dtype=dtype, block=block, block_lengths=lengths)
             expected = reference.run(schedule, inputs, block_lengths=lengths)
-            cores = world.shared_memory(size) if kind == "memory" else []
-            transports = [core.transport for core in cores] or world.byte_streams(size)
+            cores = world.shared_memory(size) if kind != "bytes" else []
+            ends = [core.transport for core in cores] or world.byte_streams(size)
             for seed in range(3):
+                if kind == "mixed":
+                    ends = world.mixed(cores, seed)
                 found = world.run_world(
-                    schedule, inputs, op, transports=transports, in_place=in_place, seed=seed, block_lengths=lengths
+                    schedule, inputs, op, transports=ends, in_place=in_place, seed=seed, block_lengths=lengths
                 )
                 assert_same_bits(found, expected)
 

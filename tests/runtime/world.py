@@ -4,6 +4,7 @@ A seeded choice decides which rank moves next, so a failing run can be repeated.
 clock; memory, transports and executors are the real ones.
 """
 
+import itertools
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -39,6 +40,16 @@ def shared_memory(num_ranks: int, arena_bytes: int = 1 << 28) -> list[Any]:
     for rank, context in enumerate(contexts):
         context.join(rank, descriptors, presences, _core.profile_of("generic", True), [], [], [])
     return [_core.Communicator(context, members, rank, endpoints, False) for rank, context in enumerate(contexts)]
+
+
+def mixed(cores: Sequence[Any], seed: int) -> list[Any]:
+    """Joins pairs of ranks by shared memory or by single bytes, which a seeded choice decides, on each rank as one."""
+    size, choose = len(cores), random.Random(seed)
+    kinds = {frozenset(pair): choose.randrange(2) for pair in itertools.combinations(range(size), 2)}
+    return [
+        _core.Carrier((core.transport, stream), [kinds.get(frozenset((rank, peer)), 0) for peer in range(size)])
+        for rank, (core, stream) in enumerate(zip(cores, byte_streams(size), strict=True))
+    ]
 
 
 def run_world(

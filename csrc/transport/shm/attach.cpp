@@ -16,6 +16,8 @@ void permit_attach() {
     if (file >> scope && scope == 1) prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 }
 
+bool may_be_attached() { return prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1; }
+
 bool can_attach(pid_t process, std::uint64_t address, std::uint64_t token) {
     std::uint64_t found = 0;
     const iovec here{&found, sizeof found};

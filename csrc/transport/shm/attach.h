@@ -11,6 +11,10 @@ namespace hocket {
 /// Lets other processes of the user attach to this one where the system asks for that (Yama).
 void permit_attach();
 
+/// Whether other processes may read this one now. A program that becomes another user, or asks the system for it, hides
+/// its memory at any time. What was lent before that then ends in a Failure.
+bool may_be_attached();
+
 /// Whether the memory of `process` can be read, and holds `token` at `address`: else the number may mean another one.
 bool can_attach(pid_t process, std::uint64_t address, std::uint64_t token);
 

@@ -80,7 +80,7 @@ void ShmTransport::prepare(int peer, std::size_t num_bytes) {
     }
 }
 
-void ShmTransport::post(int peer, const Endpoint::Line &message, std::uint16_t num_cells) {
+void ShmTransport::post_line(int peer, const Endpoint::Line &message, std::uint16_t num_cells) {
     Peer &to = peer_at(peer);
     Endpoint::Line &line = to.outgoing[at(to.posted)];
     line.tag = message.tag;
@@ -139,7 +139,11 @@ bool ShmTransport::can_attach(int peer) const {
 }
 
 Reach ShmTransport::reach(std::span<const int> peers) const {
-    Reach found{.may_put = true, .may_fetch = true, .line_bytes = most_bytes_in_lines};
+    Reach found{.may_put = true,
+                .may_fetch = true,
+                .line_bytes = most_bytes_in_lines,
+                .head_bytes = Endpoint::head_bytes,
+                .whole_pieces = true};
     for (const int peer : peers) {
         found.may_fetch = found.may_fetch && can_attach(peer);
         found.may_change = found.may_change || attaches(peer) == Attaches::unknown;
@@ -157,54 +161,68 @@ MemoryKind ShmTransport::memory_of(Bytes bytes, std::span<const int> peers, bool
     return pages == Pages::huge ? MemoryKind::huge_pages : MemoryKind::small_pages;
 }
 
-bool ShmTransport::have_unread_at_most(std::uint64_t most, std::span<const int> peers) {
-    return std::ranges::all_of(peers, [this, most](int peer) {
-        // The counter lies in the peer's cache: what it said last is often enough.
+/// Whether a peer has read so many messages. Its counter lies in its cache: what it said last is often enough.
+bool ShmTransport::has_read(Peer &to, std::uint64_t number) {
+    if (to.seen_released < number) to.seen_released = released(to);
+    return to.seen_released >= number;
+}
+
+bool ShmTransport::has_room(std::span<const int> peers, std::uint64_t num_lines) {
+    return std::ranges::all_of(peers, [this, num_lines](int peer) {
         Peer &to = peer_at(peer);
-        if (to.posted - to.seen_released > most) to.seen_released = released(to);
-        return to.posted - to.seen_released <= most;
+        return to.posted + num_lines <= ring_size_ || has_read(to, to.posted + num_lines - ring_size_);
     });
 }
 
-Published ShmTransport::publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag,
-                                    bool may_lend) {
-    const std::size_t num_bytes = head.size() + bytes.size();
-    if (num_bytes > most_bytes_in_lines)
-        return has_room(peers) ? publish_elsewhere(head, peers, bytes, tag, may_lend) : Published{};
+Taken ShmTransport::post(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Manner &how) {
+    const std::size_t num_bytes = how.head.size() + bytes.size();
+    if (num_bytes > most_bytes_in_lines) return has_room(peers) ? post_elsewhere(peers, bytes, tag, how) : Taken{};
     if (!has_room(peers, num_lines_of(num_bytes))) return {};
-    const std::size_t in_first = std::min(bytes.size(), Endpoint::inline_bytes - head.size());
+    const std::size_t in_first = std::min(bytes.size(), Endpoint::inline_bytes - how.head.size());
     for (int peer : peers) {
-        post_in_line(peer, head, bytes.first(in_first), tag);
+        post_in_line(peer, how.head, bytes.first(in_first), tag);
         if (in_first < bytes.size()) post_in_line(peer, {}, bytes.subspan(in_first), tag);
     }
     return {.num_bytes = bytes.size(), .way = Way::line};
 }
 
 /// What does not fit into lines, where there is one.
-Published ShmTransport::publish_elsewhere(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag,
-                                          bool may_lend) {
+Taken ShmTransport::post_elsewhere(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Manner &how) {
     Endpoint::Line message{};
     message.tag = tag;
-    Published published{.num_bytes = std::min(bytes.size(), piece_bytes)};
+    message.num_head_bytes = static_cast<std::uint8_t>(how.head.size());
+    std::ranges::copy(how.head, message.elsewhere.head.begin());
+    if (bytes.size() > most_copied && shows_source(peers, message, bytes, how.way)) {
+        const std::size_t num_bytes = std::min(bytes.size(), most_lent_bytes);
+        message.num_bytes = static_cast<std::uint32_t>(num_bytes);
+        for (int peer : peers) post_line(peer, message);
+        return {.num_bytes = num_bytes, .lent = true, .way = how.way};
+    }
+    const std::size_t num_bytes = std::min(bytes.size(), piece_bytes);
+    if (how.may_wait && awaits_handed(peers[0], num_bytes)) return {};
+    return stage(peers, message, bytes.first(num_bytes)) ? Taken{.num_bytes = num_bytes} : Taken{};
+}
+
+/// Lets the readers find the bytes where they lie, if these are lent or fetched and all of them can.
+bool ShmTransport::shows_source(std::span<const int> peers, Endpoint::Line &message, Bytes bytes, Way way) const {
+    if (way != Way::lend && way != Way::fetch) return false;
     const Mapping &arena = *context_.arena().mapping();
-    const auto shares_process = [&](int peer) { return peer_at(peer).shares_process; };
-    may_lend = may_lend && bytes.size() > most_copied;
-    message.num_head_bytes = static_cast<std::uint8_t>(head.size());
-    std::ranges::copy(head, message.elsewhere.head.begin());
-    if (may_lend && arena.contains(bytes.data(), bytes.size())) {
+    if (arena.contains(bytes.data(), bytes.size())) {
         message.tier = Endpoint::Tier::arena;
         message.elsewhere.offset = static_cast<std::uint64_t>(bytes.data() - arena.base());
-        published = {.num_bytes = std::min(bytes.size(), most_lent_bytes), .lent = true, .way = Way::lend};
-    } else if (may_lend && std::ranges::all_of(peers, shares_process)) {
-        message.tier = Endpoint::Tier::address;
-        message.elsewhere.address = bytes.data();
-        published = {.num_bytes = std::min(bytes.size(), most_lent_bytes), .lent = true, .way = Way::lend};
-    } else {
-        return stage(peers, message, bytes.first(published.num_bytes)) ? published : Published{};
+        return true;
     }
-    message.num_bytes = static_cast<std::uint32_t>(published.num_bytes);
-    for (int peer : peers) post(peer, message);
-    return published;
+    const auto shares_process = [this](int peer) { return peer_at(peer).shares_process; };
+    const auto reads_here = [this](int peer) { return can_attach(peer); };
+    if (std::ranges::all_of(peers, shares_process)) {
+        message.tier = Endpoint::Tier::address;
+    } else if (way == Way::fetch && std::ranges::all_of(peers, reads_here) && may_be_attached()) {
+        message.tier = Endpoint::Tier::attach;
+    } else {
+        return false;
+    }
+    message.elsewhere.address = bytes.data();
+    return true;
 }
 
 void ShmTransport::refuse(int peer) const {
@@ -212,22 +230,19 @@ void ShmTransport::refuse(int peer) const {
                             " sent a malformed message");
 }
 
-View ShmTransport::view(int peer) {
-    Peer &from = peer_at(peer);
+View ShmTransport::view(int peer) const {
+    const Peer &from = peer_at(peer);
     if (!has_come(from)) return {};
     const Endpoint::Line &line = first_of(from);
     if (line.tier != Endpoint::Tier::in_line) return view_elsewhere(peer, line);
     const std::size_t num_bytes = line.num_head_bytes; // read once, as the peer may change it behind a check
     if (num_bytes > Endpoint::inline_bytes || num_bytes < from.consumed) refuse(peer);
-    from.at_hand = num_bytes;
-    from.tier = Endpoint::Tier::in_line;
-    const std::uint64_t more = line.released_in_line() - from.seen_released; // of a line that is behind, too many
-    if (more <= from.posted - from.seen_released) from.seen_released += more;
+    from.shown = {.num_bytes = num_bytes, .tier = Endpoint::Tier::in_line, .released = line.released_in_line()};
     return {.bytes = Bytes(line.bytes).first(num_bytes).subspan(from.consumed), .tag = line.tag};
 }
 
-View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
-    Peer &from = peer_at(peer);
+View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) const {
+    const Peer &from = peer_at(peer);
     const std::byte *start = nullptr;
     // Read once, as the peer may change them behind a check.
     const std::size_t num_bytes = line.num_bytes;
@@ -236,9 +251,7 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
     const std::byte *const address = line.elsewhere.address;
     const std::size_t num_head_bytes = line.num_head_bytes;
     if (num_head_bytes > Endpoint::head_bytes) refuse(peer);
-    from.at_hand = num_head_bytes + num_bytes;
-    from.tier = tier;
-    from.seen_released = std::max(from.seen_released, line.elsewhere.released);
+    from.shown = {.num_bytes = num_head_bytes + num_bytes, .tier = tier, .released = line.elsewhere.released};
     const std::size_t of_head = num_head_bytes - std::min(from.consumed, num_head_bytes);
     const std::size_t consumed = from.consumed - (num_head_bytes - of_head);
     bool attached = false;
@@ -272,7 +285,7 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) {
     const std::size_t there = std::min(num_bytes, line.num_cells.load(std::memory_order_seq_cst) * cell_bytes);
     if (of_head > 0) {
         const Bytes head(line.elsewhere.head);
-        // A slot that is kept is shown by itself: see release(). `shown` may be of an earlier look.
+        // A slot that is kept is shown by itself: see release().
         const bool is_handed = tier == Endpoint::Tier::handed || tier == Endpoint::Tier::handed_back;
         const Bytes behind = is_handed ? Bytes(start, there) : Bytes();
         // It comes from the other core while its reader looks at the head.
@@ -298,23 +311,25 @@ bool ShmTransport::copy(int peer, std::byte *destination, std::size_t num_bytes)
 
 void ShmTransport::release(int peer, std::size_t num_bytes) {
     Peer &from = peer_at(peer);
-    const std::size_t all = from.at_hand; // the line may say something else by now
+    const std::size_t all = from.shown.num_bytes;
+    const std::uint64_t more = from.shown.released - from.seen_released; // of a line that is behind, too many
+    if (more <= from.posted - from.seen_released) from.seen_released += more;
     from.consumed += num_bytes;
     if (from.consumed < all) return;
     from.consumed = 0;
     ++from.received;
-    if (from.tier == Endpoint::Tier::kept || from.tier == Endpoint::Tier::arena) {
-        from.answers = from.answers || from.tier == Endpoint::Tier::kept;
+    if (from.shown.tier == Endpoint::Tier::kept || from.shown.tier == Endpoint::Tier::arena) {
+        from.answers = from.answers || from.shown.tier == Endpoint::Tier::kept;
         if (++from.num_unanswered % max_unanswered == 0) give_back(from);
     }
-    if (from.shown) take_over(peer);
+    if (from.shown.slot) take_over(peer);
     from.incoming_released->value.store(from.received, std::memory_order_release);
     from.may_await = may_await_ = true;
 }
 
 /// One barrier for all that was stored, when it is on its way already: behind each store it would wait for the line to
 /// come from the other core before this rank could look for what has come from there.
-void ShmTransport::ring() {
+void ShmTransport::flush() {
     if (!std::exchange(may_await_, false)) return;
     // Either the peer sees what was stored, or this rank that it sleeps.
     std::atomic_thread_fence(std::memory_order_seq_cst);

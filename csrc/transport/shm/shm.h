@@ -147,7 +147,7 @@ class Endpoint {
     int num_members_;
 };
 
-class ShmTransport final : public Transport {
+class ShmTransport final : public Transport, public Windows {
   public:
     /// What goes as one message in line, or as two: they come one behind the other, while of a slot only the flag tells
     /// where to ask for it. Three lines have won nothing.
@@ -157,22 +157,13 @@ class ShmTransport final : public Transport {
     ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets, Lane lane);
     ~ShmTransport() override;
 
-    Published publish(std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend) override {
-        return publish_all({}, peers, bytes, tag, may_lend);
-    }
-    bool keeps_pieces_whole() const override { return true; }
     Reach reach(std::span<const int> peers) const override;
     MemoryKind memory_of(Bytes bytes, std::span<const int> peers, bool asks_for_pages) override;
-    bool awaits_handed(int peer, std::size_t num_bytes) const override;
-    std::size_t max_head_bytes() const override { return Endpoint::head_bytes; }
-    Published publish_behind(Bytes head, int peer, Bytes bytes, std::uint32_t tag, bool may_lend) override {
-        return publish_all(head, std::span(&peer, 1), bytes, tag, may_lend);
-    }
     void prepare(int peer, std::size_t num_bytes) override;
+    Taken post(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Manner &how = {}) override;
     std::uint64_t posted(int peer) const override { return peer_at(peer).posted; }
     std::uint64_t released(int peer) const override;
-    View view(int peer) override;
-    bool may_show(int peer) const override { return has_come(peer_at(peer)); }
+    View view(int peer) const override;
     bool copy(int peer, std::byte *destination, std::size_t num_bytes) override;
     void release(int peer, std::size_t num_bytes) override;
     void tell(int peer, std::uint64_t number) override {
@@ -181,28 +172,25 @@ class ShmTransport final : public Transport {
     std::uint64_t told(int peer) const override {
         return peer_at(peer).outgoing_released->told.load(std::memory_order_acquire);
     }
-    void ring() override;
+    void flush() override;
+    Windows *windows() override { return this; }
+    /// Whether `peer` has all the slots that go to and fro between it and this rank, as many as there may be, and has
+    /// yet to read something: a piece that may wait then gets no credit.
+    bool awaits_handed(int peer, std::size_t num_bytes) const;
+
     void grant(int peer, std::uint32_t tag, std::span<const Window> windows) override;
-    void revoke() override;
     std::span<const Window> granted(int peer, std::uint32_t tag, std::uint64_t num_posted) override;
     bool put(std::span<const int> peers, std::span<std::byte *const> places, Bytes bytes, std::uint32_t tag,
              bool past_caches, const Making &make = {}) override;
-    bool lend(int peer, Bytes bytes, std::uint32_t tag) override;
-    std::uint64_t offer(int peer, std::span<std::byte> memory, bool may_attach) override;
-    void take_back(int peer, const std::byte *memory) override;
-    std::optional<Target> offered(int peer, std::uint64_t word, std::uint64_t num_bytes) override;
-    bool fetch(int peer, const Target &source, std::span<std::byte> destination) override;
+    void revoke() override;
+    void withdraw() override;
+    bool may_be_written_by(int peer) const override { return peer_at(peer).may_write; }
 
     /// Takes memory for the two below.
     void commit_arrivals();
     /// When the next message to a peer, and the first one from it that is not released, arrives: for a paced link.
     std::atomic<Clock::rep> &arrival_of_next(int peer) const;
     const std::atomic<Clock::rep> &arrival_of_first(int peer) const;
-
-    /// Whether `peer` may still read what this rank has lent to it, or write where this rank lets it.
-    bool may_be_used_by(int peer) const;
-    /// After a failure: no peer begins to write any more. One that has begun may go on: see may_be_used_by.
-    void withdraw() const;
 
     /// Nothing more is sent or read: slots that all readers have released go back to the pool. Returns those of the
     /// pool that may still be read.
@@ -218,12 +206,10 @@ class ShmTransport final : public Transport {
     static constexpr std::uint64_t num_lines_of(std::size_t num_bytes) {
         return num_bytes > Endpoint::inline_bytes ? 2 : 1;
     }
-    /// In the word of an offer: an address in this process, and not an offset in its arena.
-    static constexpr std::uint64_t attached_offer = std::uint64_t{1} << 63;
-    /// Messages of a peer. A sender that is further ahead would write where the reader has read just now. Where ranks
-    /// share cores, however, a few bytes are not worth that all have a turn. A blocking send of a message waits there,
-    /// too.
-    static constexpr std::uint64_t max_unread = 4;
+    /// Messages of more than `most_copied` that may lie unread in slots at a peer. A sender that is further ahead would
+    /// write where the reader has read just now. Where ranks share cores, however, a few bytes are not worth that all
+    /// have a turn. A blocking send of a message waits there, too.
+    static constexpr std::uint64_t max_unread = 4, most_unread_by_turns = most_bytes_ahead / most_copied;
     /// Messages may lie unread for long, and collectives shall not be slow meanwhile.
     static constexpr std::ptrdiff_t max_slots_of_messages = 4;
     /// Slots of which each peer gets a part, to be handed to and fro; where ranks share cores, slots for messages to
@@ -240,6 +226,15 @@ class ShmTransport final : public Transport {
         bool is_own = false; // in this rank's arena; else in the peer's
     };
 
+    /// What view() has shown of the message at hand, for release(): that asks the line no more, which a wrong peer may
+    /// have changed meanwhile. Nothing else reads this, so a look changes nothing.
+    struct Shown {
+        std::size_t num_bytes = 0; // of the message
+        Endpoint::Tier tier = Endpoint::Tier::in_line;
+        std::uint64_t released = 0;   // messages of this rank that the peer had released as it sent this one
+        std::optional<Handed> slot{}; // that comes with it
+    };
+
     struct Peer {
         const Mapping *mapping = nullptr;
         ControlPage *control = nullptr;
@@ -249,24 +244,23 @@ class ShmTransport final : public Transport {
         Endpoint::Counter *incoming_released = nullptr;
         std::uint64_t posted = 0;
         std::uint64_t seen_released = 0; // of them, as far as the peer's lines and the counter have told
-        std::uint64_t received = 0;      // messages released here
-        std::size_t consumed = 0;        // bytes of the message at hand
-        std::size_t at_hand = 0;         // all bytes of that message, as view() has shown it
-        Endpoint::Tier tier{};           // and its tier
+        std::array<std::uint64_t, most_unread_by_turns> staged{}; // the last ones that are longer and in slots,
+        std::uint64_t num_staged = 0;                             // of so many
+        std::uint64_t received = 0;                               // messages released here
+        std::size_t consumed = 0;                                 // bytes of the message at hand
+        mutable Shown shown;
         bool shares_process = false;
         bool is_beside = false; // on the same core
         bool is_far = false;    // on one that shares no cache with this rank's
         pid_t process_id = 0;
-        bool may_await = false;           // what was stored since ring()
+        bool may_await = false;           // what was stored since flush()
         bool may_write = false;           // something is granted to it
-        std::vector<Bytes> offered;       // to it
         Endpoint::Board *board = nullptr; // for the peer
         const Endpoint::Board *its_board = nullptr;
         std::vector<Window> windows; // what it grants, for the call of this number, as on the board
         std::uint64_t windows_of = 0;
         std::vector<Handed> handed;     // that are here: the next messages to the peer may be written in them
         std::vector<std::size_t> given; // own ones that the peer has
-        std::optional<Handed> shown;    // with the message at hand
         bool answers = false;           // by something that it kept since it was given the last new one
         unsigned num_unanswered = 0;    // messages from its arena, since this rank last looked for a slot to hand
         std::uint64_t num_given_back = 0, num_had_back = 0;
@@ -302,14 +296,12 @@ class ShmTransport final : public Transport {
     [[noreturn]] void refuse(int peer) const;
     Attaches attaches(int member) const;
     bool can_attach(int peer) const;
-    bool have_unread_at_most(std::uint64_t most, std::span<const int> peers);
-    bool has_room(std::span<const int> peers, std::uint64_t num_lines = 1) {
-        return have_unread_at_most(ring_size_ - num_lines, peers);
-    }
-    Published publish_all(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
-    Published publish_elsewhere(Bytes head, std::span<const int> peers, Bytes bytes, std::uint32_t tag, bool may_lend);
-    View view_elsewhere(int peer, const Endpoint::Line &line);
-    void post(int peer, const Endpoint::Line &message, std::uint16_t num_cells = Endpoint::Line::all_cells);
+    bool has_room(std::span<const int> peers, std::uint64_t num_lines = 1);
+    bool has_read(Peer &to, std::uint64_t number);
+    Taken post_elsewhere(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Manner &how);
+    bool shows_source(std::span<const int> peers, Endpoint::Line &message, Bytes bytes, Way way) const;
+    View view_elsewhere(int peer, const Endpoint::Line &line) const;
+    void post_line(int peer, const Endpoint::Line &message, std::uint16_t num_cells = Endpoint::Line::all_cells);
     /// Of every short message: compilers would take it for too long to be inlined.
     inline void post_in_line(int peer, Bytes head, Bytes bytes, std::uint32_t tag);
     void complete(Endpoint::Line &line, Peer &to);
@@ -320,7 +312,7 @@ class ShmTransport final : public Transport {
     bool stage(std::span<const int> peers, Endpoint::Line &message, Bytes bytes);
     std::optional<Handed> take_handed(int peer);
     bool hand(int peer, Endpoint::Line &message, Bytes bytes);
-    const std::byte *show_handed(Peer &from, Handed slot) const;
+    const std::byte *show_handed(const Peer &from, Handed slot) const;
     void take_over(int peer);
     void fill(std::span<const int> peers, Endpoint::Line &message, std::byte *place, Bytes bytes, Filling how);
     void give_back(Peer &from);

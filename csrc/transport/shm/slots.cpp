@@ -13,21 +13,20 @@ namespace hocket {
 bool ShmTransport::is_read(const Lease &lease, bool looks) {
     return std::ranges::all_of(lease.readers, [this, looks](const auto &reader) {
         const auto [peer, message] = reader;
-        Peer &to = peer_at(peer);
-        if (looks && to.seen_released < message) to.seen_released = released(to);
-        return to.seen_released >= message;
+        return looks ? has_read(peer_at(peer), message) : peer_at(peer).seen_released >= message;
     });
 }
 
 /// Slots that have been read return to the pool. The counters lie in the peers' caches, and so are looked at only when
 /// a slot is full.
 void ShmTransport::collect(bool looks) {
-    std::erase_if(leases_, [this, looks](Lease &lease) {
-        if (!is_read(lease, looks)) return false;
-        lease.slot.used = lease.used_up;
-        if (lease.reserved_for < 0) context_.return_slot(lease.slot);
-        return true;
-    });
+    const auto end = std::stable_partition(leases_.begin(), leases_.end(),
+                                           [this, looks](const Lease &lease) { return !is_read(lease, looks); });
+    for (auto lease = end; lease != leases_.end(); ++lease) {
+        lease->slot.used = lease->used_up;
+        if (lease->reserved_for < 0) context_.return_slot(lease->slot);
+    }
+    leases_.erase(end, leases_.end());
 }
 
 bool ShmTransport::has_lease_of(int peer) const {
@@ -37,8 +36,11 @@ bool ShmTransport::has_lease_of(int peer) const {
 /// The slot for the next message, behind whose used bytes it goes. Null: there is none.
 ShmTransport::Lease *ShmTransport::slot_for(std::span<const int> peers, std::size_t num_bytes) {
     const std::uint64_t num_ahead = context_.shares_cores() ? most_bytes_ahead / num_bytes : 0;
-    const std::uint64_t num_before = std::max(max_unread, num_ahead) - 1;
-    if (num_bytes > most_copied && !have_unread_at_most(num_before, peers)) return nullptr;
+    const auto is_behind = [this, most = std::max(max_unread, num_ahead)](int peer) {
+        Peer &to = peer_at(peer);
+        return to.num_staged >= most && !has_read(to, to.staged[(to.num_staged - most) % to.staged.size()]);
+    };
+    if (num_bytes > most_copied && std::ranges::any_of(peers, is_behind)) return nullptr;
     const auto has_room_left = [&](const Lease &lease) {
         return lease.reserved_for < 0 && context_.has_room_left(lease.slot, num_bytes, !is_far_);
     };
@@ -80,9 +82,11 @@ bool ShmTransport::stage(std::span<const int> peers, Endpoint::Line &message, By
     slot.used += round_up(bytes.size(), cache_line);
     if (bytes.size() > most_copied && !is_near) lease->used_up = slot.used;
     for (const int peer : peers) {
+        Peer &to = peer_at(peer);
+        if (bytes.size() > most_copied) to.staged[to.num_staged++ % to.staged.size()] = to.posted + 1;
         const auto reader = std::ranges::find(lease->readers, peer, &std::pair<int, std::uint64_t>::first);
-        if (reader == lease->readers.end()) lease->readers.emplace_back(peer, peer_at(peer).posted + 1);
-        else reader->second = peer_at(peer).posted + 1;
+        if (reader == lease->readers.end()) lease->readers.emplace_back(peer, to.posted + 1);
+        else reader->second = to.posted + 1;
     }
     std::byte *const place = context_.arena().mapping()->base() + message.elsewhere.offset;
     fill(peers, message, place, bytes, whole ? Filling::whole : other_cache ? Filling::past_caches : Filling::near);
@@ -108,7 +112,7 @@ void ShmTransport::fill(std::span<const int> peers, Endpoint::Line &message, std
         for (int peer : peers) {
             const std::uint16_t there = is_last ? Endpoint::Line::all_cells : num_cells;
             if (begin == 0) {
-                post(peer, message, there);
+                post_line(peer, message, there);
                 continue;
             }
             Peer &to = peer_at(peer);
@@ -175,7 +179,7 @@ bool ShmTransport::hand(int peer, Endpoint::Line &message, Bytes bytes) {
 
 /// Where a message lies that came with such a slot. Null: the peer's word cannot be, as a slot of this rank has to be
 /// one that it was given, and one of its own a part that is not here, of as many as it may have.
-const std::byte *ShmTransport::show_handed(Peer &from, Handed slot) const {
+const std::byte *ShmTransport::show_handed(const Peer &from, Handed slot) const {
     const Mapping &memory = slot.is_own ? *context_.arena().mapping() : *from.mapping;
     if (slot.is_own) {
         if (std::ranges::find(from.given, slot.offset) == from.given.end()) return nullptr;
@@ -186,14 +190,14 @@ const std::byte *ShmTransport::show_handed(Peer &from, Handed slot) const {
         if (std::ranges::any_of(from.handed, is_it)) return nullptr;
         if (std::ranges::count(from.handed, false, &Handed::is_own) >= std::ptrdiff_t{max_shared_out}) return nullptr;
     }
-    from.shown = slot;
+    from.shown.slot = slot;
     return memory.base() + slot.offset;
 }
 
 /// Of a message that was read to its end: the slot that came with it is this rank's to write now.
 void ShmTransport::take_over(int peer) {
     Peer &from = peer_at(peer);
-    const Handed slot = *std::exchange(from.shown, std::nullopt);
+    const Handed slot = *std::exchange(from.shown.slot, std::nullopt);
     if (slot.is_own && std::erase(from.given, slot.offset) == 0) refuse(peer); // as it has given that back meanwhile
     from.handed.push_back(slot);
 }

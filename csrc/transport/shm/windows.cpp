@@ -1,6 +1,5 @@
 // What peers may write into this rank's memory, and this one into theirs.
 #include "kernels/copy.h"
-#include "transport/shm/attach.h"
 #include "transport/shm/shm.h"
 
 #include <algorithm>
@@ -40,14 +39,10 @@ void ShmTransport::revoke() {
     for (Peer &peer : peers_) peer.may_write = false;
 }
 
-void ShmTransport::withdraw() const {
+void ShmTransport::withdraw() {
     for (const Peer &peer : peers_) {
         if (peer.may_write) peer.board->call.store(0, std::memory_order_seq_cst);
     }
-}
-
-bool ShmTransport::may_be_used_by(int peer) const {
-    return peer_at(peer).may_write || !peer_at(peer).offered.empty() || released(peer) < peer_at(peer).posted;
 }
 
 std::span<const Window> ShmTransport::granted(int peer, std::uint32_t tag, std::uint64_t num_posted) {
@@ -75,12 +70,7 @@ std::span<const Window> ShmTransport::granted(int peer, std::uint32_t tag, std::
 
 bool ShmTransport::put(std::span<const int> peers, std::span<std::byte *const> places, Bytes bytes, std::uint32_t tag,
                        bool past_caches, const Making &make) {
-    // An offer of a message does until a failure is written down, before which nobody takes one back.
-    const bool has_failed = lane_ == Lane::messages && std::ranges::any_of(endpoints_, [](const Endpoint &one) {
-                                return one.control().abort.is_taken();
-                            });
-    const auto stands = [this, has_failed](int peer) {
-        if (lane_ == Lane::messages) return !has_failed;
+    const auto stands = [this](int peer) {
         return peer_at(peer).its_board->call.load(std::memory_order_seq_cst) == peer_at(peer).windows_of;
     };
     if (!has_room(peers) || !std::ranges::all_of(peers, stands)) return false;
@@ -111,65 +101,8 @@ bool ShmTransport::put(std::span<const int> peers, std::span<std::byte *const> p
             message.tier = Endpoint::Tier::put;
             message.elsewhere.offset = static_cast<std::uint64_t>(places[i] - to.mapping->base());
         }
-        post(peers[i], message);
+        post_line(peers[i], message);
     }
-    return true;
-}
-
-bool ShmTransport::lend(int peer, Bytes bytes, std::uint32_t tag) {
-    if (!has_room({&peer, 1})) return false;
-    Endpoint::Line message{};
-    message.tag = tag;
-    message.num_bytes = static_cast<std::uint32_t>(bytes.size());
-    const Mapping &arena = *context_.arena().mapping();
-    if (arena.contains(bytes.data(), bytes.size())) {
-        message.tier = Endpoint::Tier::arena;
-        message.elsewhere.offset = static_cast<std::uint64_t>(bytes.data() - arena.base());
-    } else {
-        message.tier = Endpoint::Tier::attach;
-        message.elsewhere.address = bytes.data();
-    }
-    post(peer, message);
-    return true;
-}
-
-std::uint64_t ShmTransport::offer(int peer, std::span<std::byte> memory, bool may_attach) {
-    Peer &to = peer_at(peer);
-    const Mapping &arena = *context_.arena().mapping();
-    std::uint64_t word = reinterpret_cast<std::uintptr_t>(memory.data());
-    if (!to.shares_process && arena.contains(memory.data(), memory.size())) {
-        word = static_cast<std::uint64_t>(memory.data() - arena.base());
-    } else if (!to.shares_process) {
-        if (!may_attach || !can_attach(peer)) return 0;
-        word |= attached_offer;
-    }
-    if (word == 0) return 0; // what begins the arena: to the peer this says that nothing is offered
-    to.offered.emplace_back(memory);
-    return word;
-}
-
-void ShmTransport::take_back(int peer, const std::byte *memory) {
-    auto &offers = peer_at(peer).offered;
-    const auto offer = std::ranges::find(offers, memory, &Bytes::data);
-    if (offer != offers.end()) offers.erase(offer);
-}
-
-std::optional<Target> ShmTransport::offered(int peer, std::uint64_t word, std::uint64_t num_bytes) {
-    const Peer &from = peer_at(peer);
-    const auto address = [](std::uint64_t number) { return reinterpret_cast<std::byte *>(number); };
-    if (from.shares_process) return Target{.place = address(word)};
-    if ((word & attached_offer) != 0) {
-        if (attaches(rank_) != Attaches::yes) return {};
-        return Target{.place = address(word & ~attached_offer), .attached = true};
-    }
-    const std::uint64_t limit = from.mapping->num_bytes();
-    if (word > limit || num_bytes > limit - word) return {};
-    return Target{.place = from.mapping->base() + word};
-}
-
-bool ShmTransport::fetch(int peer, const Target &source, std::span<std::byte> destination) {
-    if (source.attached) return read_attached(peer_at(peer).process_id, source.place, destination);
-    copy_bytes(destination.data(), Bytes(source.place, destination.size()));
     return true;
 }
 
