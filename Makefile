@@ -32,13 +32,13 @@ test: build $(STAMPS)/test ## Run the tests
 test-quick: $(STAMPS)/tools $(STAMPS)/test ## Run the tests that need no compiled code and start no process: under a minute
 	@PYTHONPATH=src $(BIN)/python -m pytest tests/schedule tests/algorithms tests/network tests/view --quick $(ARGS)
 
-check: src/hocket/_core.pyi src/hocket/_simulator.pyi $(STAMPS)/check ## Check lint, types and layout of Python and C++, and C++ for aarch64; change nothing
+check: src/hocket/_core.pyi src/hocket/_simulator.pyi $(STAMPS)/check ## Check lint, types and layout of Python and C++, C++ for aarch64 and by clang; change nothing
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	@$(if $(CPP),$(BIN)/clang-format --dry-run --Werror $(CPP))
 	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/tidy
-	@.ci/cross
+	@.ci/compilers
 
 bench: build $(STAMPS)/test ## Time Hocket, Gloo and hand-written code for a few sizes; make compare has more
 	@$(BIN)/python benchmarks/compare.py --quick --peers gloo --report-only $(ARGS)
