@@ -12,7 +12,7 @@ LIMITS = {"base/limits.h", "machine/profile.cpp", "machine/profile.h"}
 OTHERS = {
     "base/waiting.h": {"max_yields"},
     "bindings/calls/call_cache.h": {"max_calls"},
-    "bindings/machine.cpp": {"least_footprint", "most_cores"},
+    "bindings/machine.cpp": {"most_cores"},
     "control/control.h": {"max_members"},
     "control/guard.h": {"max_endpoints"},
     "trace/trace.h": {"chunk_records"},

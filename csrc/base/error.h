@@ -42,8 +42,8 @@ struct Fingerprint {
         hash *= 0xff51afd7ed558ccdU;
         return hash ^ hash >> 32;
     }
-    /// What travels with every signal: the epoch of the communicator, and 24 bits of a digest. Of calls that
-    /// differ, one in 16 million has the same ones, and is found by the digests and records of control pages instead.
+    /// What travels with every signal: the epoch of the communicator, and 24 bits of a digest. One in 16 million
+    /// differing calls has the same bits. The digests and records on control pages show that difference instead.
     static std::uint32_t tag(std::uint64_t digest, std::uint8_t epoch) {
         return std::uint32_t{epoch} << 24 | (static_cast<std::uint32_t>(digest) & 0xffffffU);
     }

@@ -19,7 +19,6 @@ using namespace hocket;
 
 namespace {
 
-constexpr std::size_t least_footprint = 4096;
 constexpr int most_cores = 1024; // of a cpu_set_t
 
 /// Raises what a core refuses as an OSError.
@@ -77,7 +76,7 @@ void bind_machine(nb::module_ &module) {
         [](std::string_view name, std::size_t footprint, const std::vector<int> &cores, double seconds) {
             const auto *found = std::ranges::find(pass_names, name);
             if (found == pass_names.end()) throw nb::value_error("bytes_per_second: expected one of PASSES");
-            if (footprint < least_footprint) throw nb::value_error("bytes_per_second: expected 4096 bytes or more");
+            if (footprint < page_bytes()) throw nb::value_error("bytes_per_second: expected a page of memory or more");
             check_cores(cores);
             const auto pass = static_cast<Pass>(found - pass_names.begin());
             return measured([&] { return bytes_per_second(pass, footprint, cores, duration(seconds)); });

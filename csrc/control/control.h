@@ -53,9 +53,9 @@ class SiteRecord {
     std::array<std::atomic<std::uint64_t>, num_words> words_; // text, then zeros
 };
 
-/// Why a communicator can only be closed. Of all members' pages, in order, the first that is not passed has the reason:
-/// that of the lowest member that lived when one was written. What is passed stays so, and the first writer wins; so
-/// all find the same one, whenever they learned of a death.
+/// Why a communicator can only be closed. All look at the members' pages in order, and the first page that is not
+/// passed has the reason. It belongs to the lowest member that lived when the reason was written. A passed page stays
+/// passed, and the first writer wins. So all find the same reason, whenever they learned of a death.
 struct AbortRecord {
     static constexpr std::uint32_t none = 0, ready = 1, passed = 2, writing = 3; // writing + member
     static constexpr std::size_t max_members = 1024, max_text = 240;
@@ -124,7 +124,7 @@ struct ControlPage {
         }
         calls[call.sequence % history].write(call, at);
     }
-    /// Of all calls up to this one; those of earlier ones are overwritten in time.
+    /// The digest of all calls up to this one. Digests of earlier calls are overwritten in time.
     std::atomic<std::uint64_t> &digest_at(std::uint64_t sequence) { return digests[sequence / lead % digests.size()]; }
     /// The call of this number, if it is remembered.
     std::optional<Fingerprint> call_of(std::uint64_t sequence) const;

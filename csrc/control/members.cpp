@@ -98,8 +98,7 @@ std::optional<Failure> Members::find_death(std::uint64_t sequence) const {
     return std::nullopt;
 }
 
-/// Of which member the page is that this rank now writes the reason to; nothing where another one is there already, or
-/// is about to be.
+/// The member on whose page this rank now writes the reason. Nothing: another reason is there, or is being written.
 std::optional<int> Members::take_record() const {
     const auto limit = Clock::now() + writer_time;
     const auto me = AbortRecord::writing + static_cast<std::uint32_t>(rank_);

@@ -14,7 +14,7 @@
 
 namespace hocket {
 
-/// Where the others read of a member. Of one on another host it may be a copy that is kept up to date here.
+/// Where the others read what a member writes. If it is on another host, this may be a copy.
 struct Member {
     int rank; // in the job
     bool shares_process;
@@ -34,10 +34,11 @@ class Members {
     /// The rank of a member in the job, by which all messages name it.
     int rank_of(int member) const { return at(member).rank; }
     std::string name_of(int member) const { return "rank " + std::to_string(rank_of(member)); }
-    /// Of a failure, as this rank raises it: says so, and names ranks of the job instead of members.
+    /// Makes a failure one that this rank raises: it names ranks of the job instead of members.
     void address(Failure &failure) const;
     ControlPage &own() const { return own_; }
-    /// Of the lowest member's page, so the same for all; an earlier communicator with that page had a lower one.
+    /// The generation of the lowest member's page: all members see the same number. It grows with each communicator
+    /// that uses the page.
     std::uint32_t generation() const { return generations_.front(); }
     /// The part of it that every message carries: what is left over from an earlier communicator shows by it.
     std::uint8_t epoch() const { return static_cast<std::uint8_t>(generation()); }
@@ -95,7 +96,7 @@ class Members {
     /// what to do; else "".
     std::string circle() const;
 
-    /// Of a call by one thread while another closes.
+    /// The failure of a call by one thread while another thread closes.
     Failure closed_here() const;
 
   private:
@@ -110,7 +111,7 @@ class Members {
     std::uint64_t namespace_ = process_namespace();
 };
 
-/// Of a member that has closed, by one that still needs it; `text` says what for.
+/// The failure of a rank that still needs a member which has closed; `text` says what for.
 Failure closed_failure(int member, std::uint64_t sequence, std::string text);
 /// Ends such a text where nobody knows more.
 inline constexpr const char *does_each_match = ": does every rank make the matching call?";
