@@ -1,6 +1,7 @@
-"""What a user's file imports: modules next to it, and others that Python has already loaded."""
+"""What a user's file imports, modules next to it and others that Python has already loaded, and what it prints."""
 
 import importlib
+import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,3 +115,18 @@ def test_a_module_from_elsewhere_is_run_once_and_its_algorithms_stay_those_of_th
     (replaced,) = load(str(file))
     assert replaced.source == f"{file}:4"
     monkeypatch.delitem(sys.modules, "stars_elsewhere")
+
+
+def test_what_a_file_prints_is_one_write_so_that_ranks_tear_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Recorder(io.StringIO):
+        def write(self, text: str) -> int:
+            if text:
+                writes.append(text)
+            return len(text)
+
+    writes: list[str] = []
+    monkeypatch.setattr(sys, "stderr", Recorder())
+    names(write(tmp_path, own=STAR.format(name="near") + 'print("a", 1, sep="-", end="!\\n", flush=True)\nprint()'))
+    assert writes == ["a-1!\n", "\n"]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fractions import Fraction
+from io import StringIO
 from numbers import Rational
 from pathlib import Path
 from traceback import walk_tb
@@ -67,10 +68,14 @@ def print_aside(*values: object, **options: Any) -> None:
     """The `print` of a user's file. It writes to standard error, because standard output may be a report that programs
     read.
 
-    Every process that runs the file uses it, for this file only.
+    Every process that runs the file uses it, for this file only. Ranks share standard error, so a call is one write.
     """
-    options.setdefault("file", sys.stderr)
-    print(*values, **options)
+    if options.get("file") is not None:
+        print(*values, **options)
+        return
+    whole = StringIO()
+    print(*values, **options | {"file": whole, "flush": False})
+    print(whole.getvalue(), end="", file=sys.stderr, flush=True)
 
 
 def number(name: str, value: Any) -> Fraction:
