@@ -373,9 +373,11 @@ NB_MODULE(_core, m) {
         .def(
             "__init__",
             [](Communicator *self, std::shared_ptr<Context> context, std::vector<int> members, int rank,
-               const std::vector<std::size_t> &offsets,
-               bool spin) { new (self) Communicator(std::move(context), std::move(members), rank, offsets, spin); },
-            "context"_a, "members"_a, "rank"_a, "offsets"_a, "spin"_a)
+               const std::vector<std::size_t> &offsets, bool spin, std::shared_ptr<Connections> connections) {
+                new (self)
+                    Communicator(std::move(context), std::move(members), rank, offsets, spin, std::move(connections));
+            },
+            "context"_a, "members"_a, "rank"_a, "offsets"_a, "spin"_a, "connections"_a = nb::none())
         .def("run", &run, "launched"_a, "kind"_a, "dtype"_a, "op"_a, "root"_a, "block"_a, "input"_a, "output"_a,
              "timeout"_a, "extra"_a.none())
         .def("submit", &submit, "launched"_a, "kind"_a, "dtype"_a, "op"_a, "root"_a, "block"_a, "input"_a, "output"_a,

@@ -4,6 +4,8 @@
 #include "transport/byte_stream.h"
 #include "transport/carrier.h"
 #include "transport/shm/paced.h"
+#include "transport/tcp/connections.h"
+#include "transport/tcp/tcp.h"
 
 #include <algorithm>
 #include <nanobind/ndarray.h>
@@ -14,6 +16,7 @@
 #include <nanobind/stl/vector.h>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace nb = nanobind;
@@ -96,7 +99,6 @@ void bind_transports(nb::module_ &module) {
             },
             "peer"_a, "window"_a, "data"_a, "tag"_a, "past_caches"_a = false)
         .def("revoke", [](Side &self) { self.windows->revoke(); })
-        .def("withdraw", [](Side &self) { self.windows->withdraw(); })
         .def("may_be_written_by", [](Side &self, int peer) { return self.windows->may_be_written_by(peer); }, "peer"_a);
 
     nb::class_<Transport>(module, "Transport")
@@ -127,6 +129,7 @@ void bind_transports(nb::module_ &module) {
             },
             "Seconds until something arrives that is on its way; None where nothing is.")
         .def("is_coming", &Transport::is_coming, "peer"_a)
+        .def("withdraw", &Transport::withdraw)
         .def_prop_ro(
             "windows",
             [](Transport &self) -> std::optional<Side> {
@@ -146,6 +149,41 @@ void bind_transports(nb::module_ &module) {
                 return std::make_unique<ByteStreamTransport>(std::move(self), rank).release();
             },
             nb::rv_policy::take_ownership, "rank"_a);
+    nb::class_<Connections>(module, "Connections")
+        .def(
+            "__init__", [](Connections *self, int rank) { new (self) Connections(rank); }, "rank"_a)
+        .def_prop_ro("descriptor", &Connections::descriptor, "Readable while connections are wanted.")
+        .def(
+            "take_wanted",
+            [](Connections &self) {
+                std::vector<std::tuple<std::uint64_t, int, int>> found;
+                for (const auto &[communicator, from, to] : self.take_wanted())
+                    found.emplace_back(communicator, from, to);
+                return found;
+            },
+            "Those that are wanted, each once: communicator, from, to.")
+        .def(
+            "give",
+            [](Connections &self, std::uint64_t communicator, int from, int to, int descriptor,
+               const nb::bytes &greeting) {
+                const auto *const first = static_cast<const std::byte *>(greeting.data());
+                self.give({.communicator = communicator, .from = from, .to = to}, descriptor,
+                          Bytes(first, greeting.size()));
+            },
+            "communicator"_a, "from_"_a, "to"_a, "descriptor"_a, "greeting"_a = nb::bytes("", 0),
+            "A connection that was opened or admitted, for the core to close.");
+    nb::class_<TcpTransport, Transport>(module, "TcpTransport")
+        .def(
+            "__init__",
+            [](TcpTransport *self, Connections &connections, int num_ranks) {
+                new (self) TcpTransport(connections.thread(), static_cast<std::size_t>(num_ranks), [](int) {}, [] {});
+            },
+            "connections"_a, "num_ranks"_a, nb::keep_alive<1, 2>())
+        .def("connect_to", &TcpTransport::connect_to, "peer"_a, "descriptor"_a)
+        .def(
+            "connect_from", [](TcpTransport &self, int peer, int descriptor) { self.connect_from(peer, descriptor); },
+            "peer"_a, "descriptor"_a)
+        .def("end", &TcpTransport::end);
     nb::class_<Carrier, Transport>(module, "Carrier")
         .def(
             "__init__",

@@ -32,12 +32,13 @@ std::vector<Member> members_of(const Context &context, std::span<const int> rank
 // Life ----------------------------------------------------------------------------------------------------------------
 
 Communicator::Communicator(std::shared_ptr<Context> context, std::vector<int> members, int rank,
-                           std::span<const std::size_t> offsets, bool spin)
-    : context_(std::move(context)), transport_(*context_, members, rank, offsets, Lane::collectives),
-      paced_(PacedTransport::over(transport_, *context_)), members_(members_of(*context_, members, transport_), rank),
+                           std::span<const std::size_t> offsets, bool spin, std::shared_ptr<Connections> connections)
+    : context_(std::move(context)), connections_(std::move(connections)),
+      channels_(*context_, members, rank, offsets, Lane::collectives, connections_.get()),
+      members_(members_of(*context_, members, channels_.memory()), rank),
       lane_(context_->recorder(), identity(members[0], offsets[0]), members),
-      messages_(*context_, members, offsets, members_, spin, lane_), spin_(spin), first_ticks_(ticks()),
-      first_time_(Clock::now()), patience_(spin) {
+      messages_(*context_, members, offsets, members_, spin, lane_, connections_.get()), spin_(spin),
+      first_ticks_(ticks()), first_time_(Clock::now()), patience_(spin) {
     for (int member = 0; member < size(); ++member) {
         if (member == rank) continue;
         if (context_->shares_process(members[static_cast<std::size_t>(member)])) shares_process_ = true;
@@ -71,6 +72,8 @@ void Communicator::finish(const std::function<void()> &interrupted) {
     // What this rank has done itself, as it gave up, the program knows.
     told_ = had_raised || (failure_ && (has_heard || failure_->rank == rank()));
     was_recorded_ = members_.recorded_failure().has_value();
+    channels_.end();
+    messages_.end_channels();
     // Who waits for more of this rank shall hear of it: else each would wait for the other.
     own().state.store(ControlPage::closing, std::memory_order_seq_cst);
     const std::scoped_lock lock(queue_->mutex);
@@ -109,7 +112,7 @@ void Communicator::close(const std::function<void()> &interrupted) {
 
 /// Goes for good, and offers the endpoint for another communicator, once all members have left this one.
 void Communicator::leave() {
-    std::vector<std::size_t> unread = transport_.leave();
+    std::vector<std::size_t> unread = channels_.memory().leave();
     std::ranges::copy(messages_.leave(), std::back_inserter(unread));
     {
         const std::scoped_lock lock(queue_->mutex);
@@ -117,7 +120,7 @@ void Communicator::leave() {
     }
     own().state.store(ControlPage::closed, std::memory_order_seq_cst);
     members_.alarm_all();
-    context_->retire_endpoint(transport_.own_offset(), members_.have_all_left(), std::move(unread));
+    context_->retire_endpoint(channels_.memory().own_offset(), members_.have_all_left(), std::move(unread));
 }
 
 void Communicator::check_not_on_stream() const {
@@ -206,7 +209,7 @@ void Communicator::run_to_end(const Call &call, const Launching &launching, cons
 /// end.
 bool Communicator::begin_awaited(const Work &work, Clock::time_point until) {
     patience_ = patience_of(spin_);
-    lingers_ = !spin_ && !paced_;
+    lingers_ = !spin_ && !channels_.is_paced();
     begun_ticks_ = ticks();
     return run_part(
         work.call_, work.launching_, [] {},
@@ -247,7 +250,7 @@ void Communicator::give_up(const std::string &reason, const std::optional<Failur
     if (call == 0) return; // it has not begun
     own().give_up_at(call);
     members_.await_readers(
-        &ControlPage::in_call, call, [this] { withdraw(carrier()); },
+        &ControlPage::in_call, call, [this] { carrier().withdraw(); },
         [this](int member) { return may_be_used_by(carrier(), member); });
 }
 

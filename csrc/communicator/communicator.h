@@ -2,13 +2,12 @@
 #pragma once
 
 #include "base/waiting.h"
+#include "channels/channels.h"
 #include "control/members.h"
 #include "executor/executor.h"
 #include "messages/point_to_point.h"
 #include "streams/doze.h"
 #include "streams/mark.h"
-#include "transport/shm/paced.h"
-#include "transport/shm/shm.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -69,8 +68,9 @@ class Work {
 class Communicator {
   public:
     /// `members` are ranks of the context, `offsets` lead to their endpoints. `spin`: whether this rank has a core.
+    /// `connections`: they carry all bytes, where there are any.
     Communicator(std::shared_ptr<Context> context, std::vector<int> members, int rank,
-                 std::span<const std::size_t> offsets, bool spin);
+                 std::span<const std::size_t> offsets, bool spin, std::shared_ptr<Connections> connections = nullptr);
     Communicator(const Communicator &) = delete;
     Communicator &operator=(const Communicator &) = delete;
     ~Communicator();
@@ -121,14 +121,14 @@ class Communicator {
     int rank() const { return members_.rank(); }
     int size() const { return members_.size(); }
     const Members &members() const { return members_; }
-    ShmTransport &transport() { return transport_; }
-    /// What the calls go through: that, or the paced one over it.
-    Transport &carrier() { return paced_ ? static_cast<Transport &>(*paced_) : transport_; }
+    ShmTransport &transport() { return channels_.memory(); }
+    /// What the calls go through.
+    Transport &carrier() { return channels_.carrier(); }
     /// Beside the calls: they hold each other up in nothing, but share every failure. Who waits in a call helps there.
     PointToPoint &messages() { return messages_; }
 
   private:
-    Patience patience_of(bool spins) const { return paced_ ? Patience::none() : Patience(spins); }
+    Patience patience_of(bool spins) const { return channels_.is_paced() ? Patience::none() : Patience(spins); }
     void begin(const Call &call, const Hook &interrupted, const Hook &before_wait);
     void end();
     template <typename Move> bool attempt(const Call &call, const Move &move);
@@ -176,8 +176,8 @@ class Communicator {
 
     std::shared_ptr<Context> context_;
     bool shares_process_ = false;
-    ShmTransport transport_;
-    std::unique_ptr<PacedTransport> paced_;
+    std::shared_ptr<Connections> connections_;
+    Channels channels_;
     Members members_;
     CommunicatorLane lane_; // of a trace
     PointToPoint messages_;

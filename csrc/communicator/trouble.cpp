@@ -202,14 +202,17 @@ void Communicator::await_followers(const Call &call, const Hook &interrupted, co
     }
 }
 
+/// So long a rank that closes waits for members that do not read what it has sent through connections.
+static constexpr std::chrono::seconds delivery_time{60};
+
 /// A root or a sender may be ahead of the others. It leaves when they have made its last call too and, unless that was
 /// another one, read what it has sent, which they may find too long or too short.
 void Communicator::await_members(const std::function<void()> &interrupted) const {
     const auto start = Clock::now();
-    const auto limit = start + last_timeout_;
     auto pause = std::chrono::microseconds(50);
     bool told = false;
-    const auto await = [&](const std::function<bool(int member)> &is_behind) {
+    const auto await = [&](std::chrono::nanoseconds timeout, const std::function<bool(int member)> &is_behind) {
+        const auto limit = start + timeout;
         const auto is_awaited = [&](int member) {
             return is_behind(member) && !members_.is_dead(member) && !members_.has_closed(member);
         };
@@ -225,9 +228,12 @@ void Communicator::await_members(const std::function<void()> &interrupted) const
             }
         }
     };
-    await([this](int member) { return members_.last_call(member) < sequence_; });
+    await(last_timeout_, [this](int member) { return members_.last_call(member) < sequence_; });
     if (find_mismatch()) return;
-    await([this](int member) { return transport_.released(member) < transport_.posted(member); });
+    const Transport &carrier = channels_.carrier();
+    await(last_timeout_, [&](int member) { return carrier.released(member) < carrier.posted(member); });
+    await(delivery_time,
+          [this](int member) { return !channels_.has_delivered(member) || !messages_.has_delivered(member); });
 }
 
 } // namespace hocket

@@ -17,7 +17,7 @@ void Communicator::run(const Call &call, const Hook &interrupted, const Hook &be
     }
     try {
         patience_ = patience_of(spin_);
-        lingers_ = !spin_ && !paced_;
+        lingers_ = !spin_ && !channels_.is_paced();
         run_to_end(call, {}, interrupted, before_wait);
     } catch (...) {
         has_raised_ = true;

@@ -231,10 +231,11 @@ bool BoundPlan::goes_in_order() const {
         return transport_.reach(std::span(&channel.peer, 1)).whole_pieces;
     };
     if (!std::ranges::all_of(sends, keeps_whole) || !std::ranges::all_of(receives, keeps_whole)) return false;
-    const auto is_copied = [](const Task &task) {
-        return task.pieces > 0 && !task.may_be_written && (task.route.way == Way::line || task.route.way == Way::stage);
+    const auto may_be_copied = [](const Task &task) {
+        const bool is_copied = task.route.way == Way::line || task.route.way == Way::stage;
+        return task.pieces > 0 && !task.may_be_written && (is_copied || task.route.way == Way::stream);
     };
-    return order.size() == tasks.size() && std::ranges::all_of(tasks, is_copied);
+    return order.size() == tasks.size() && std::ranges::all_of(tasks, may_be_copied);
 }
 
 // While it runs -------------------------------------------------------------------------------------------------------

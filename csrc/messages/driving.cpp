@@ -274,7 +274,7 @@ void PointToPoint::end_with(Failure failure) {
         members_.address(failure);
         failure_ = std::move(failure);
         members_.await_readers(
-            &ControlPage::in_messages, 1, [this] { withdraw(carrier_); },
+            &ControlPage::in_messages, 1, [this] { carrier_.withdraw(); },
             [this](int member) { return may_be_used_by(carrier_, member); });
     }
     for (Operations *const operations : {&pending_, &deferred_}) {

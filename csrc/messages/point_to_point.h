@@ -3,13 +3,13 @@
 
 #include "base/system.h"
 #include "base/waiting.h"
+#include "channels/channels.h"
 #include "control/members.h"
 #include "messages/match.h"
 #include "streams/doze.h"
 #include "streams/mark.h"
 #include "streams/stream.h"
 #include "trace/trace.h"
-#include "transport/shm/paced.h"
 
 #include <condition_variable>
 #include <functional>
@@ -53,7 +53,7 @@ class PointToPoint {
     /// `ranks` are those of the members in the context, `offsets` lead to their endpoints. `spin`: whether this rank
     /// has a core. `members` must outlive this, and so must `lane`, the communicator's in traces.
     PointToPoint(Context &context, const std::vector<int> &ranks, std::span<const std::size_t> offsets,
-                 Members &members, bool spin, CommunicatorLane &lane);
+                 Members &members, bool spin, CommunicatorLane &lane, Connections *connections);
     PointToPoint(const PointToPoint &) = delete;
     PointToPoint &operator=(const PointToPoint &) = delete;
     ~PointToPoint();
@@ -90,7 +90,10 @@ class PointToPoint {
     /// all else that has begun. Tells on standard error of messages that nobody received, at either end.
     void close(const Hook &interrupted);
     /// After close(): touches no peer any more. Returns slots of the pool that may still be read.
-    std::vector<std::size_t> leave() { return transport_.leave(); }
+    std::vector<std::size_t> leave() { return channels_.memory().leave(); }
+    /// Nothing is sent any more.
+    void end_channels() { channels_.end(); }
+    bool has_delivered(int member) const { return channels_.has_delivered(member); }
     /// Whether a failure has ended an operation, which has raised it.
     bool has_raised() {
         if (!state_.is_here()) return false;
@@ -157,7 +160,7 @@ class PointToPoint {
     void start_background();
     void serve();
     Patience patience_of(bool spins, unsigned yields = max_yields) const {
-        return paced_ ? Patience::none() : Patience(spins, yields);
+        return channels_.is_paced() ? Patience::none() : Patience(spins, yields);
     }
     void check_usable() const;
     void end_awaited_receives();
@@ -167,8 +170,7 @@ class PointToPoint {
     Members &members_;
     CommunicatorLane &lane_;
     bool spin_;
-    ShmTransport transport_;
-    std::unique_ptr<PacedTransport> paced_;
+    Channels channels_;
     Transport &carrier_; // that, or the one above
 
     struct State {

@@ -16,7 +16,8 @@ namespace hocket {
 /// line: bytes are inside the cache line that announces them. stage: they are copied into a slot of shared memory,
 /// which all readers share. lend: they are read where they lie. put: the sender writes them where the reader wants
 /// them. halve: each end moves one half, the sender by writing, the reader by reading. fetch: on the reader's request,
-/// the system copies them out of the sender's private memory. stream: they go through a byte stream.
+/// the system copies them out of the sender's private memory. stream: they go through a byte stream, and what that does
+/// not take at once is sent from where it lies.
 enum class Way : std::uint8_t { line, stage, lend, put, halve, fetch, stream };
 inline constexpr std::array way_names{"line", "stage", "lend", "put", "halve", "fetch", "stream"};
 
@@ -97,7 +98,10 @@ constexpr Route choose(const Transfer &t, const Reach &r, const Profile &p) {
         const bool whole = way == Way::fetch || (way == Way::lend && p.shares_cores);
         return Route{.way = way, .otherwise = otherwise, .whole = whole, .past_caches = outgrows};
     };
-    if (r.is_stream) return go(Way::stream, Way::stream);
+    if (r.is_stream) {
+        const Way way = t.overwritten ? Way::stage : Way::stream;
+        return go(way, way);
+    }
     if (t.num_bytes <= most_copied) return route_of_short(t.num_bytes, r);
     if (!is_reached(t.source)) {
         const std::size_t least = t.source == MemoryKind::huge_pages ? p.fetch_huge : p.fetch_small;

@@ -84,9 +84,7 @@ void Carrier::revoke() {
 }
 
 void Carrier::withdraw() {
-    for (Transport *transport : transports_) {
-        if (Windows *const theirs = transport->windows()) theirs->withdraw();
-    }
+    for (Transport *transport : transports_) transport->withdraw();
 }
 
 bool Carrier::may_be_written_by(int peer) const {

@@ -29,6 +29,7 @@ class Carrier final : public Transport, public Windows {
     void flush() override;
     std::chrono::nanoseconds until_arrival(std::chrono::steady_clock::time_point since) const override;
     bool is_coming(int peer) const override { return of(peer).is_coming(peer); }
+    void withdraw() override;
     Windows *windows() override { return this; }
 
     void grant(int peer, std::uint32_t tag, std::span<const Window> windows) override;
@@ -36,7 +37,6 @@ class Carrier final : public Transport, public Windows {
     bool put(std::span<const int> peers, std::span<std::byte *const> places, Bytes bytes, std::uint32_t tag,
              bool past_caches, const Making &make) override;
     void revoke() override;
-    void withdraw() override;
     bool may_be_written_by(int peer) const override;
 
   private:

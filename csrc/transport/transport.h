@@ -24,7 +24,7 @@ struct View {
 
 /// How bytes are to be posted. If a transport does not have this way, it takes another one.
 struct Manner {
-    Way way = Way::stage;  // only lend and fetch need the source to stay as it is
+    Way way = Way::stage;  // only lend, fetch and stream need the source to stay as it is
     Bytes head{};          // comes before the bytes, and is copied: at most Reach::head_bytes
     bool may_wait = false; // for a slot that comes with what this rank still expects from the one peer
 };
@@ -53,7 +53,8 @@ class Transport {
     virtual void prepare(int /*peer*/, std::size_t /*num_bytes*/) {}
     /// Offers `bytes`, never none, to all `peers` after all that was posted to them before.
     virtual Taken post(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Manner &how = {}) = 0;
-    /// How many messages have been posted to `peer`, and how many of them it has released: both only grow.
+    /// How many messages have been posted to `peer`, and how many of them nobody reads from this rank any more, as it
+    /// has released them or they were sent: both only grow.
     virtual std::uint64_t posted(int peer) const = 0;
     virtual std::uint64_t released(int peer) const = 0;
 
@@ -74,13 +75,16 @@ class Transport {
     /// Wakes peers that sleep until something is posted or released. Comes after each round of that, and before this
     /// rank sleeps or returns.
     virtual void flush() {}
-    /// How long until view() shows what it hid at `since`, as it is still on its way, unless a peer rings before; the
-    /// longest time where nothing is.
+    /// Comes before this rank sleeps: how long until view() shows what it hid at `since`, as it is still on its way,
+    /// unless this rank is rung before; the longest time where nothing is.
     virtual std::chrono::nanoseconds until_arrival(std::chrono::steady_clock::time_point) const {
         return std::chrono::nanoseconds::max();
     }
-    /// Whether view() hides what `peer` has sent: it will come, whatever becomes of the peer.
+    /// Whether view() may hide what `peer` has sent: that will come, whatever becomes of the peer.
     virtual bool is_coming(int /*peer*/) const { return false; }
+    /// After a failure: no peer begins to write into memory of this rank any more, but one that has begun may go on.
+    /// What was lent is not read any more by this rank itself.
+    virtual void withdraw() {}
     /// Null: no peer can write into memory of this rank.
     virtual Windows *windows() { return nullptr; }
 };
@@ -91,11 +95,6 @@ inline Route route_of(Transfer transfer, Bytes bytes, std::span<const int> peers
     const Reach reach = transport.reach(peers);
     transfer.source = transport.memory_of(bytes, peers, reach.may_fetch && pays_to_fetch(transfer, profile));
     return choose(transfer, reach, profile);
-}
-
-/// After a failure: no peer begins to write into memory of this rank any more. One that has begun may go on.
-inline void withdraw(Transport &transport) {
-    if (Windows *const windows = transport.windows()) windows->withdraw();
 }
 
 /// Whether `peer` may still read what this rank has lent to it, or write where it was let.

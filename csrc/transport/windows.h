@@ -37,8 +37,6 @@ class Windows {
                      bool past_caches, const Making &make = {}) = 0;
     /// All messages of the call have come: nobody writes any more.
     virtual void revoke() = 0;
-    /// After a failure: no peer begins to write any more. One that has begun may go on.
-    virtual void withdraw() = 0;
     virtual bool may_be_written_by(int peer) const = 0;
 };
 

@@ -3,11 +3,16 @@
 #include "check.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <exception>
 #include <numeric>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <thread>
+#include <unistd.h>
 
 namespace hocket::test {
 namespace {
@@ -95,10 +100,44 @@ World::World(int num_ranks, WorldOptions options) : ranks_(static_cast<std::size
                            neighbours, neighbours,
                            options.is_far ? std::span<const int>(members) : std::span<const int>());
     }
+    if (options.over_connections) switchboard_ = std::make_unique<Switchboard>(num_ranks);
     for (Rank &rank : ranks_) {
         for (const auto &offsets : endpoints) {
+            const auto connections = switchboard_ ? switchboard_->of(rank.rank) : nullptr;
             rank.communicators.push_back(
-                std::make_unique<Communicator>(rank.context, members, rank.rank, offsets, options.spin));
+                std::make_unique<Communicator>(rank.context, members, rank.rank, offsets, options.spin, connections));
+        }
+    }
+}
+
+Switchboard::Switchboard(int num_ranks) : stop_(eventfd(0, EFD_CLOEXEC)) {
+    CHECK(stop_ >= 0);
+    for (int rank = 0; rank < num_ranks; ++rank) ends_.push_back(std::make_shared<Connections>(rank));
+    thread_ = std::thread([this] { run(); });
+}
+
+Switchboard::~Switchboard() {
+    const std::uint64_t one = 1;
+    CHECK(write(stop_, &one, sizeof one) == sizeof one);
+    thread_.join();
+    close(stop_);
+}
+
+void Switchboard::run() {
+    std::vector<pollfd> all;
+    for (const auto &end : ends_) all.push_back({.fd = end->descriptor(), .events = POLLIN, .revents = 0});
+    all.push_back({.fd = stop_, .events = POLLIN, .revents = 0});
+    constexpr std::array<std::byte, 32> greeting{};
+    while (poll(all.data(), all.size(), -1) > 0 && all.back().revents == 0) {
+        for (const auto &end : ends_) {
+            for (const ChannelName &name : end->take_wanted()) {
+                std::array<int, 2> pair{};
+                CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) == 0);
+                ends_[static_cast<std::size_t>(name.to)]->give(name, pair[1], greeting);
+                std::array<std::byte, 32> found{};
+                CHECK(recv(pair[0], found.data(), found.size(), MSG_WAITALL) == std::ssize(found));
+                end->give(name, pair[0]);
+            }
         }
     }
 }

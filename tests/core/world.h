@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace hocket::test {
@@ -72,6 +73,26 @@ struct WorldOptions {
     /// The rate of a paced link of each rank; 0: they have none.
     double bytes_per_second = 0;
     std::chrono::nanoseconds latency{0};
+    /// Ranks are joined by sockets of the system, which somebody connects when they are wanted.
+    bool over_connections = false;
+};
+
+/// Connects the ranks of a world when they want it, in a thread of its own.
+class Switchboard {
+  public:
+    explicit Switchboard(int num_ranks);
+    Switchboard(const Switchboard &) = delete;
+    Switchboard &operator=(const Switchboard &) = delete;
+    ~Switchboard();
+
+    const std::shared_ptr<Connections> &of(int rank) const { return ends_[static_cast<std::size_t>(rank)]; }
+
+  private:
+    void run();
+
+    std::vector<std::shared_ptr<Connections>> ends_;
+    int stop_ = -1;
+    std::thread thread_;
 };
 
 class World {
@@ -92,6 +113,7 @@ class World {
     bool has_failed() const { return failed_.load(); }
 
   private:
+    std::unique_ptr<Switchboard> switchboard_;
     std::vector<Rank> ranks_;
     std::atomic<bool> failed_{false};
     std::atomic<int> num_met_{0}; // in total

@@ -64,6 +64,11 @@ def test_shared_memory_keeps_the_contract_between_threads(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
+def test_connections_keep_the_contract(size: int) -> None:
+    in_threads(world.tcp(size))
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
 def test_several_transports_keep_the_contract_as_one(size: int) -> None:
     cores = world.shared_memory(size)
     in_threads(world.mixed(cores, seed=size))
@@ -154,7 +159,7 @@ def test_a_rank_may_come_late_to_a_full_channel() -> None:
         {"tell": tell_nobody},
         {"is_coming": come_never},
         {"windows": "revoke"},
-        {"windows": "withdraw"},
+        {"withdraw": tell_nobody},
     ],
     ids=["order", "tag", "loan", "loss", "head", "copy", "number", "arrival", "revoke", "withdraw"],
 )
@@ -166,7 +171,12 @@ def test_the_suite_finds_a_broken_transport(broken: dict[str, Any], monkeypatch:
 
 
 # One byte at a time takes long. Algorithms that take no odd rank count have even ones instead.
-SIZES = {"bytes": ((2, 3), (2, 4)), "mixed": ((3, 5), (4, 6)), "memory": ((1, 2, 3, 5), (1, 2, 4, 6))}
+SIZES = {
+    "bytes": ((2, 3), (2, 4)),
+    "tcp": ((3, 5), (4, 6)),
+    "mixed": ((3, 5), (4, 6)),
+    "memory": ((1, 2, 3, 5), (1, 2, 4, 6)),
+}
 WORLDS = [
     pytest.param(*key, size, kind, id=f"{'-'.join(key)}-{size}-{kind}")
     for key, one in ALGORITHMS.items()
@@ -178,7 +188,7 @@ WORLDS = [
 @pytest.mark.parametrize(("collective", "name", "size", "kind"), WORLDS)
 def test_the_executor_computes_the_reference_in_any_order(collective: str, name: str, size: int, kind: str) -> None:
     schedule = ALGORITHMS[collective, name].build(size, size - 1)
-    blocks = (1, 13, 1000) if kind != "memory" else (1, 1000, 70_001)
+    blocks = (1, 13, 1000) if kind in ("bytes", "mixed") else (1, 1000, 70_001)
     for number, block in enumerate(blocks):
         dtype = ("float32", "int64", "uint8")[number]
         op = "max" if collective == "barrier" else "sum"
@@ -189,13 +199,22 @@ def test_the_executor_computes_the_reference_in_any_order(collective: str, name:
             else:
                 inputs = random_inputs(schedule, seed=number, dtype=dtype, block=block, block_lengths=lengths)
             expected = reference.run(schedule, inputs, block_lengths=lengths)
-            cores = world.shared_memory(size) if kind != "bytes" else []
-            ends = [core.transport for core in cores] or world.byte_streams(size)
+            cores = world.shared_memory(size) if kind in ("mixed", "memory") else []
+            ends = [core.transport for core in cores]
+            if not cores:
+                ends = world.tcp(size) if kind == "tcp" else world.byte_streams(size)
             for seed in range(3):
                 if kind == "mixed":
                     ends = world.mixed(cores, seed)
                 found = world.run_world(
-                    schedule, inputs, op, transports=ends, in_place=in_place, seed=seed, block_lengths=lengths
+                    schedule,
+                    inputs,
+                    op,
+                    transports=ends,
+                    in_place=in_place,
+                    seed=seed,
+                    block_lengths=lengths,
+                    patience=60.0 if kind in ("tcp", "mixed") else 0.0,
                 )
                 assert_same_bits(found, expected)
 

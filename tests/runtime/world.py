@@ -6,6 +6,8 @@ clock; memory, transports and executors are the real ones.
 
 import itertools
 import random
+import socket
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,13 +44,35 @@ def shared_memory(num_ranks: int, arena_bytes: int = 1 << 28) -> list[Any]:
     return [_core.Communicator(context, members, rank, endpoints, False) for rank, context in enumerate(contexts)]
 
 
+def tcp(num_ranks: int) -> list[Any]:
+    """Makes transports for all ranks of one process, each channel a connection through the loopback interface."""
+    sent: dict[tuple[int, int], int] = {}
+    read: dict[tuple[int, int], int] = {}
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        for channel in itertools.permutations(range(num_ranks), 2):
+            opened = socket.create_connection(listener.getsockname())
+            accepted, _ = listener.accept()
+            for end in (opened, accepted):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sent[channel], read[channel] = opened.detach(), accepted.detach()
+    connections = _core.Connections(0)
+    ends = [_core.TcpTransport(connections, num_ranks) for _ in range(num_ranks)]
+    for (rank, peer), descriptor in sent.items():
+        ends[rank].connect_to(peer, descriptor)
+        ends[peer].connect_from(rank, read[rank, peer])
+    return ends
+
+
 def mixed(cores: Sequence[Any], seed: int) -> list[Any]:
-    """Joins pairs of ranks by shared memory or by single bytes, which a seeded choice decides, on each rank as one."""
+    """Joins pairs of ranks by shared memory, by connections or by single bytes, as a seeded choice decides.
+
+    Each rank has one transport for all of that.
+    """
     size, choose = len(cores), random.Random(seed)
-    kinds = {frozenset(pair): choose.randrange(2) for pair in itertools.combinations(range(size), 2)}
+    kinds = {frozenset(pair): choose.randrange(3) for pair in itertools.combinations(range(size), 2)}
     return [
-        _core.Carrier((core.transport, stream), [kinds.get(frozenset((rank, peer)), 0) for peer in range(size)])
-        for rank, (core, stream) in enumerate(zip(cores, byte_streams(size), strict=True))
+        _core.Carrier((core.transport, *others), [kinds.get(frozenset((rank, peer)), 0) for peer in range(size)])
+        for rank, (core, *others) in enumerate(zip(cores, tcp(size), byte_streams(size), strict=True))
     ]
 
 
@@ -61,10 +85,12 @@ def run_world(
     in_place: bool = False,
     seed: int = 0,
     block_lengths: Lengths | None = None,
+    patience: float = 0.0,
 ) -> list[npt.NDArray[Any] | None]:
     """Runs a schedule natively, all ranks in this thread, and returns the outputs by rank; arrays are 1-d, one dtype.
 
-    inputs and block_lengths: as for schedule.reference.run. InternalError if no rank can move any more: a deadlock.
+    inputs and block_lengths: as for schedule.reference.run. InternalError if no rank has moved for `patience` seconds,
+    which only what comes through the system needs: a deadlock.
     """
     kind, size, root = schedule.kind, schedule.num_ranks, schedule.root
     meant = as_reduction(reduction)
@@ -86,7 +112,7 @@ def run_world(
         machine.start(dtype, OPS.index(meant.name), block, addresses[0], addresses[1], 1, extra)
         machines.append(machine)
         memories.append((source, target))
-    _drive(machines, random.Random(seed))
+    _drive(machines, random.Random(seed), patience)
     return [target for _, target in memories]
 
 
@@ -103,19 +129,23 @@ def _memory(plan: Plan, lengths: Lengths, dtype: np.dtype[Any]) -> list[npt.NDAr
     return apart
 
 
-def _drive(machines: list[Any], choose: random.Random) -> None:
+def _drive(machines: list[Any], choose: random.Random, patience: float) -> None:
     unfinished = list(range(len(machines)))
     stuck: set[int] = set()
+    moved = time.monotonic()
     while unfinished:
         rank = choose.choice([one for one in unfinished if one not in stuck])
         before = machines[rank].num_moves()
-        if machines[rank].advance():
+        is_done = machines[rank].advance()
+        if is_done:
             unfinished.remove(rank)
+        if is_done or machines[rank].num_moves() > before:
             stuck.clear()
-        elif machines[rank].num_moves() > before:
-            stuck.clear()
+            moved = time.monotonic() if patience else moved
         else:
             stuck.add(rank)
-            if len(stuck) == len(unfinished):
+            if len(stuck) == len(unfinished) and patience and time.monotonic() - moved < patience:
+                stuck.clear()
+            elif len(stuck) == len(unfinished):
                 waits = {one: machines[one].waiting_for() for one in unfinished}
                 raise InternalError(f"no rank can move: each waits for others, {waits}")

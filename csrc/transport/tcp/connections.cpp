@@ -1,0 +1,71 @@
+#include "transport/tcp/connections.h"
+
+#include "base/error.h"
+#include "transport/tcp/tcp.h"
+
+#include <algorithm>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace hocket {
+
+Connections::Connections(int rank) : rank_(rank), wanted_bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (wanted_bell_ < 0) throw Failure::resource("eventfd");
+}
+
+Connections::~Connections() {
+    for (const auto &[name, early] : early_) ::close(early.descriptor);
+    ::close(wanted_bell_);
+}
+
+std::vector<ChannelName> Connections::take_wanted() {
+    const std::scoped_lock lock(mutex_);
+    std::uint64_t number = 0;
+    static_cast<void>(::read(wanted_bell_, &number, sizeof number));
+    return std::exchange(wanted_, {});
+}
+
+void Connections::want(const ChannelName &name) {
+    const std::scoped_lock lock(mutex_);
+    wanted_.push_back(name);
+    const std::uint64_t one = 1;
+    static_cast<void>(::write(wanted_bell_, &one, sizeof one));
+}
+
+void Connections::give(const ChannelName &name, int descriptor, Bytes greeting) {
+    const std::scoped_lock lock(mutex_);
+    if (const auto entry = entries_.find(name.communicator); entry != entries_.end())
+        return hand_over(entry->second, name, descriptor, greeting);
+    // What was opened here is for a communicator that has left meanwhile.
+    const bool is_kept = name.from != rank_ && early_.try_emplace(name, descriptor, greeting).second;
+    if (!is_kept) ::close(descriptor);
+}
+
+void Connections::enter(std::uint64_t communicator, TcpTransport &transport, std::span<const int> ranks) {
+    const std::scoped_lock lock(mutex_);
+    const Entry &entry = entries_[communicator] = {&transport, {ranks.begin(), ranks.end()}};
+    std::erase_if(early_, [&](const auto &early) {
+        if (early.first.communicator != communicator) return false;
+        hand_over(entry, early.first, early.second.descriptor, early.second.greeting);
+        return true;
+    });
+}
+
+void Connections::leave(std::uint64_t communicator) {
+    const std::scoped_lock lock(mutex_);
+    entries_.erase(communicator);
+}
+
+void Connections::hand_over(const Entry &entry, const ChannelName &name, int descriptor, Bytes greeting) const {
+    const bool is_own = name.from == rank_;
+    const auto peer = std::ranges::find(entry.ranks, is_own ? name.to : name.from);
+    if (peer == entry.ranks.end() || (is_own ? name.from : name.to) != rank_) {
+        ::close(descriptor);
+        return;
+    }
+    const auto number = static_cast<int>(peer - entry.ranks.begin());
+    if (is_own) entry.transport->connect_to(number, descriptor);
+    else entry.transport->connect_from(number, descriptor, greeting);
+}
+
+} // namespace hocket

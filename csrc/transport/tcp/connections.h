@@ -1,0 +1,74 @@
+// The connections of a rank to others. The core asks for them, and whoever opens and admits them, which Python does,
+// hands them over.
+#pragma once
+
+#include "transport/tcp/network_thread.h"
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace hocket {
+
+class TcpTransport;
+
+/// What one connection is for: bytes go from one rank of the job to another.
+struct ChannelName {
+    std::uint64_t communicator = 0; // and its lane
+    std::int32_t from = 0, to = 0;
+
+    auto operator<=>(const ChannelName &) const = default;
+};
+
+/// Once per rank of a job. Thread-safe.
+class Connections {
+  public:
+    explicit Connections(int rank);
+    Connections(const Connections &) = delete;
+    Connections &operator=(const Connections &) = delete;
+    ~Connections();
+
+    int rank() const { return rank_; }
+    NetworkThread &thread() { return thread_; }
+
+    /// Of whoever opens connections: readable while some are wanted.
+    int descriptor() const { return wanted_bell_; }
+    /// Those that are wanted, each once.
+    std::vector<ChannelName> take_wanted();
+    /// A connection that was opened here, or was admitted, to be closed here. It is kept until its communicator exists.
+    /// The greeting then goes back through one that was admitted.
+    void give(const ChannelName &name, int descriptor, Bytes greeting = {});
+
+    /// Of a transport: `ranks` are those of its peers in the job.
+    void enter(std::uint64_t communicator, TcpTransport &transport, std::span<const int> ranks);
+    void leave(std::uint64_t communicator);
+    void want(const ChannelName &name);
+
+  private:
+    struct Entry {
+        TcpTransport *transport;
+        std::vector<int> ranks;
+    };
+
+    struct Early {
+        Early(int of, Bytes with) : descriptor(of), greeting(with.begin(), with.end()) {}
+        int descriptor;
+        std::vector<std::byte> greeting;
+    };
+
+    void hand_over(const Entry &entry, const ChannelName &name, int descriptor, Bytes greeting) const;
+
+    int rank_;
+    int wanted_bell_ = -1;
+    std::mutex mutex_; // guards the next three
+    std::map<std::uint64_t, Entry> entries_;
+    std::map<ChannelName, Early> early_;
+    std::vector<ChannelName> wanted_;
+    NetworkThread thread_;
+};
+
+} // namespace hocket

@@ -1,0 +1,169 @@
+#include "transport/tcp/tcp.h"
+
+#include "base/error.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <sys/epoll.h>
+#include <unistd.h>
+#include <utility>
+
+namespace hocket {
+
+TcpTransport::TcpTransport(NetworkThread &thread, std::size_t num_peers, std::function<void(int)> want,
+                           std::function<void()> ring)
+    : thread_(thread), want_(std::move(want)), ring_(std::move(ring)), poll_(epoll_create1(EPOLL_CLOEXEC)),
+      peers_(num_peers) {
+    if (poll_ < 0) throw Failure::resource("epoll_create1");
+}
+
+TcpTransport::~TcpTransport() {
+    thread_.forget(poll_);
+    ::close(poll_);
+    for (const Peer &peer : peers_) {
+        if (Forward *const to = peer.to.load()) {
+            to->frames->end_loan();
+            to->numbers.latest(); // the system drops what it has still to send if it closes over something unread
+            delete to;
+        }
+        delete peer.from.load();
+    }
+}
+
+// Connections ---------------------------------------------------------------------------------------------------------
+
+void TcpTransport::connect_to(int peer, int descriptor) {
+    auto made = std::make_unique<Forward>(descriptor);
+    Forward *nothing = nullptr;
+    look_at(descriptor);
+    if (at(peer).to.compare_exchange_strong(nothing, made.get())) static_cast<void>(made.release());
+    ring_();
+}
+
+void TcpTransport::connect_from(int peer, int descriptor, Bytes greeting) {
+    auto made = std::make_unique<Back>(descriptor);
+    const std::scoped_lock lock(at(peer).telling);
+    Back *nothing = nullptr;
+    look_at(descriptor);
+    if (!at(peer).from.compare_exchange_strong(nothing, made.get())) return;
+    const Back &back = *made.release();
+    back.numbers->send(greeting, {}, {}, false);
+    if (at(peer).number != 0) send_number(back, at(peer).number);
+    ring_();
+}
+
+void TcpTransport::look_at(int descriptor) const {
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLET;
+    if (epoll_ctl(poll_, EPOLL_CTL_ADD, descriptor, &event) != 0) throw Failure::resource("epoll_ctl");
+}
+
+/// Whoever sleeps next looks once more at what has come since it was last asked, and else is woken when more comes.
+std::chrono::nanoseconds TcpTransport::until_arrival(std::chrono::steady_clock::time_point) const {
+    std::array<epoll_event, 64> events{};
+    if (epoll_wait(poll_, events.data(), static_cast<int>(events.size()), 0) > 0) return std::chrono::nanoseconds(0);
+    thread_.ring_at(poll_, ring_);
+    return std::chrono::nanoseconds::max();
+}
+
+void TcpTransport::end() {
+    for (const Peer &peer : peers_) {
+        if (const Forward *const to = peer.to.load()) to->frames->end();
+    }
+}
+
+bool TcpTransport::has_delivered(int peer) const {
+    const Forward *const to = at(peer).to.load();
+    return to == nullptr || to->frames->has_delivered();
+}
+
+// What this rank sends ------------------------------------------------------------------------------------------------
+
+bool TcpTransport::has_room(int number) {
+    Peer &peer = at(number);
+    const Forward *const to = peer.to.load();
+    if (to == nullptr && !std::exchange(peer.is_wanted, true)) want_(number);
+    // Two ranks that send each other all that the system takes, and read only then, find in no cache what they read:
+    // they take twice the time.
+    return to != nullptr && peer.num_ahead <= most_bytes_ahead && to->frames->push();
+}
+
+Taken TcpTransport::post(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Manner &how) {
+    bool has_all = true;
+    for (const int peer : peers) has_all = has_room(peer) && has_all; // all are asked for at once
+    if (!has_all) return {};
+    bytes = bytes.first(std::min(bytes.size(), piece_bytes));
+    const bool may_lend = how.way == Way::stream || how.way == Way::lend || how.way == Way::fetch;
+    const FrameHeader header{.tag = tag, .num_bytes = static_cast<std::uint32_t>(how.head.size() + bytes.size())};
+    std::array<std::byte, sizeof header + cache_line> front{};
+    std::memcpy(front.data(), &header, sizeof header);
+    std::ranges::copy(how.head, front.begin() + sizeof header);
+    constexpr std::array<std::byte, sizeof header> zeros{};
+    Taken taken{.num_bytes = bytes.size(), .way = Way::stream};
+    for (const int number : peers) {
+        Peer &peer = at(number);
+        const std::shared_ptr<Sender> &sender = peer.to.load()->frames;
+        const bool lent = sender->send(Bytes(front).first(sizeof header + how.head.size()), bytes,
+                                       Bytes(zeros).first(header.num_padding()), may_lend);
+        taken.lent = taken.lent || lent;
+        ++peer.num_posted;
+        peer.num_ahead += bytes.size();
+        if (sender->has_rest()) thread_.push_later(sender);
+    }
+    return taken;
+}
+
+std::uint64_t TcpTransport::released(int peer) const {
+    const Forward *const to = at(peer).to.load();
+    return at(peer).num_posted - (to != nullptr && to->frames->has_rest() ? 1 : 0);
+}
+
+void TcpTransport::flush() {
+    for (Peer &peer : peers_) peer.num_ahead = 0;
+}
+
+void TcpTransport::withdraw() {
+    for (const Peer &peer : peers_) {
+        if (const Forward *const to = peer.to.load()) to->frames->end_loan();
+    }
+}
+
+void TcpTransport::tell(int peer, std::uint64_t number) {
+    const std::scoped_lock lock(at(peer).telling);
+    at(peer).number = number;
+    if (const Back *const from = at(peer).from.load()) send_number(*from, number);
+}
+
+void TcpTransport::send_number(const Back &back, std::uint64_t number) {
+    back.numbers->send_latest(number);
+    if (back.numbers->has_rest()) thread_.push_later(back.numbers);
+}
+
+// What comes ----------------------------------------------------------------------------------------------------------
+
+View TcpTransport::view(int peer) const {
+    View found;
+    Back *const from = at(peer).from.load();
+    if (from != nullptr && !from->frames.look(found))
+        throw Failure::internal("member " + std::to_string(peer) + " sent a malformed frame");
+    return found;
+}
+
+void TcpTransport::release(int peer, std::size_t num_bytes) {
+    if (num_bytes > 0) at(peer).from.load()->frames.release(num_bytes);
+}
+
+std::uint64_t TcpTransport::told(int peer) const {
+    Forward *const to = at(peer).to.load();
+    return to == nullptr ? 0 : to->numbers.latest();
+}
+
+bool TcpTransport::is_coming(int peer) const {
+    const Back *const from = at(peer).from.load();
+    return from != nullptr && view(peer).bytes.empty() && !from->frames.has_ended();
+}
+
+} // namespace hocket
