@@ -13,6 +13,7 @@ TRACE = "HOCKET_TRACE"
 DEBUG = "HOCKET_DEBUG"
 PACED_LINK = "HOCKET_PACED_LINK"
 PROFILE = "HOCKET_PROFILE"
+TRANSPORT = "HOCKET_TRANSPORT"
 
 Scope = Literal["rank", "rank 0 for all", "launcher"]
 
@@ -87,6 +88,13 @@ VARIABLES = (
         "rank",
         "1",
         "Whether other ranks may read this rank's private memory (1), or data is staged instead (0).",
+    ),
+    Variable(
+        TRANSPORT,
+        "hocket.runtime.ranks.environment",
+        "rank",
+        "shm",
+        "What carries data between ranks: shared memory (shm), or TCP connections (tcp). All ranks need the same.",
     ),
     Variable(
         TRACE,

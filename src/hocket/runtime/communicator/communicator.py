@@ -5,7 +5,6 @@ Its operations are in its base classes: collectives.py, uneven.py, point_to_poin
 
 import contextlib
 import operator
-import os
 import sys
 import threading
 import weakref
@@ -16,27 +15,29 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from hocket import __version__, _core
+from hocket import _core
 from hocket.algorithms import Algorithm, registry
 from hocket.algorithms import find as find_algorithms
 from hocket.errors import CollectiveMismatch, CommunicationError, did_you_mean
-from hocket.runtime import memory
-from hocket.runtime.choice.profile import profile_from
 from hocket.runtime.choice.select import Policy
 from hocket.runtime.communicator import groups
 from hocket.runtime.communicator.call_settings import CallSettings, check_algorithm, check_order, check_timeout
 from hocket.runtime.communicator.calls import calling, explained
 from hocket.runtime.communicator.cartesian import Cartesian
-from hocket.runtime.communicator.hello import check_builds, check_links, configuration
+from hocket.runtime.communicator.hello import meet
 from hocket.runtime.communicator.lower_face import LowerFace
 from hocket.runtime.communicator.objects import Objects
 from hocket.runtime.communicator.refusals import no_attribute
+from hocket.runtime.network.doorkeeper import Doorkeeper
 from hocket.runtime.plans import find
-from hocket.runtime.ranks.cores import beside, far, have_cores, neighbours, num_cores, own_cores
-from hocket.runtime.ranks.environment import DEFAULT_TIMEOUT_SECONDS, at_rank_end, discover, here, link_here, may_attach
+from hocket.runtime.ranks.environment import (
+    DEFAULT_TIMEOUT_SECONDS,
+    at_rank_end,
+    discover,
+    here,
+)
 from hocket.runtime.ranks.failure_reports import reason_of, tell_uncaught
 from hocket.runtime.ranks.process_end import at_process_end, fail_process, watch_process
-from hocket.runtime.rendezvous.join import join
 from hocket.runtime.streams.stream import stream
 from hocket.runtime.streams.work import InFlight
 from hocket.runtime.traces import trace
@@ -68,38 +69,18 @@ def init(
     rank 0.
     """
     environment = discover(rank, size, address, timeout=check_timeout("init", timeout))
-    arena = memory.arena(environment.size)
-    link = link_here()
-    core = _core.Context(arena, trace.recorder(), may_attach=may_attach(), link=link)
-    hello = {
-        "presence": core.presence_offset,
-        "endpoint": core.add_endpoint(environment.size),
-        "build": (__version__, _core.LAYOUT),
-        "cores": own_cores(),
-        "link": link,
-    }
-    members = join(environment, arena.descriptor, hello, configuration() if environment.rank == 0 else None)
+    met = meet(environment)
     try:
-        check_builds([tuple(said["build"]) for said in members.hellos])
-        check_links([said["link"] for said in members.hellos])
-        cores = [said["cores"] for said in members.hellos]
-        with_core, places = have_cores(cores), [of(cores, members.rank) for of in (neighbours, beside, far)]
-        presences = [said["presence"] for said in members.hellos]
-        shares_cores = not all(with_core)
-        profile = profile_from(members.config["profiles"][shares_cores], shares_cores=shares_cores)
-        core.join(members.rank, members.descriptors, presences, profile, *places)
-    finally:
-        for descriptor in members.descriptors:
-            os.close(descriptor)
-    if members.config["error"]:
-        raise ValueError(f"rank 0 cannot use its configuration: {members.config['error']}")
-    trace.joined(members.rank, members.size, members.config["job"])
-    context = Context(core, members.rank, members.size, with_core[members.rank], num_cores(cores), environment.cancel)
+        trace.joined(met.rank, met.size, met.job)
+        context = Context(met.core, met.rank, met.size, met.has_core, met.num_cores, environment.cancel, met.door)
+    except BaseException:
+        if met.door is not None:
+            met.door.close()
+        raise
     watch_process()
     _end_with_rank(context)
-    endpoints = [said["endpoint"] for said in members.hellos]
-    communicator = Communicator(context, tuple(range(members.size)), members.rank, endpoints)
-    communicator._policy = replace(Policy.decode(members.config["policy"]), shares_cores=shares_cores)
+    communicator = Communicator(context, tuple(range(met.size)), met.rank, met.endpoints)
+    communicator._policy = met.policy
     return communicator
 
 
@@ -130,8 +111,12 @@ class Context:
         has_core: bool,
         num_cores: int,
         cancel: threading.Event | None = None,
+        door: Doorkeeper | None = None,
     ) -> None:
         self._core, self.rank, self.size, self.has_core, self.num_cores = core, rank, size, has_core, num_cores
+        self._door = door  # which is open as long as this context is there
+        if door is not None:
+            weakref.finalize(self, door.close)
         self._cancel = cancel  # shared by the ranks that are threads of one run_ranks
         self._communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
         _contexts.add(self)
@@ -193,7 +178,10 @@ class Communicator(Objects):
         _known[id(self)] = self
         # Last: Ctrl-C can come between any two lines. The context then ends a communicator that has all other fields.
         # A core that is not yet assigned here ends itself.
-        self._core = _core.Communicator(context._core, list(group), rank, list(endpoints), context.has_core)
+        connections = None if context._door is None else context._door.connections
+        self._core = _core.Communicator(
+            context._core, list(group), rank, list(endpoints), context.has_core, connections
+        )
 
     if not TYPE_CHECKING:  # which refuses unknown names by itself
 

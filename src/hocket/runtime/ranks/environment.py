@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hocket.errors import RendezvousError
-from hocket.runtime.variables import ADDRESS, CMA, PACED_LINK, RANK, SIZE
+from hocket.runtime.variables import ADDRESS, CMA, PACED_LINK, RANK, SIZE, TRANSPORT
 
 MAX_ADDRESS_BYTES = 107  # sockaddr_un has 108 bytes, and an abstract name begins with NUL
 DEFAULT_TIMEOUT_SECONDS = 60.0
@@ -120,6 +120,17 @@ def torchrun_variables(rank: int, size: int, port: int) -> dict[str, str]:
     """
     assigned = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
     return {name: str(value) for name, value in assigned.items()} | {"MASTER_ADDR": "127.0.0.1"}
+
+
+def uses_tcp(variables: Mapping[str, str] | None = None) -> bool:
+    """Returns whether connections carry all data, instead of memory that ranks share: True if HOCKET_TRANSPORT is tcp.
+
+    ValueError if it is neither "shm" nor "tcp".
+    """
+    found = (os.environ if variables is None else variables).get(TRANSPORT, "shm")
+    if found not in ("shm", "tcp"):
+        raise ValueError(f"{TRANSPORT} is {found!r}; expected shm (shared memory) or tcp (connections)")
+    return found == "tcp"
 
 
 def may_attach(variables: Mapping[str, str] | None = None) -> bool:
