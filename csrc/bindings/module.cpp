@@ -406,6 +406,9 @@ NB_MODULE(_core, m) {
 
     m.def("fork_generation", &fork_generation);
     m.def(
+        "enter_own_thread", [] { enter_own_thread(); },
+        "Of each thread of Hocket, first: signals are the program's threads', and communicators are closed in others.");
+    m.def(
         "is_own_thread", [] { return is_own_thread; },
         "Whether this thread is the core's: it must not wait for a call.");
 }

@@ -162,6 +162,7 @@ void bind_transports(nb::module_ &module) {
                 return found;
             },
             "Those that are wanted, each once: communicator, from, to.")
+        .def("has", &Connections::has, "communicator"_a)
         .def(
             "give",
             [](Connections &self, std::uint64_t communicator, int from, int to, int descriptor,

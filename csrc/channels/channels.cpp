@@ -29,7 +29,9 @@ Channels::Channels(Context &context, const std::vector<int> &members, int rank, 
 }
 
 Channels::~Channels() {
-    if (tcp_) connections_->leave(name_);
+    if (!tcp_) return;
+    if (connections_->is_here()) connections_->leave(name_);
+    else static_cast<void>(tcp_.release());
 }
 
 Transport &Channels::carrier() {

@@ -375,7 +375,7 @@ bool Communicator::rest(const Call &call, Clock::time_point until) {
         patience_.look(now);
         look_at_clock(call, now);
         if (now >= until) return false;
-        if (patience_.has_looked()) messages_.help(now);
+        if (patience_.has_looked()) messages_.help(now, false);
     }
     if (executor_->was_interrupted()) return true; // others want this core no more than this rank does
     if (!patience_.is_over()) {
@@ -393,7 +393,7 @@ bool Communicator::rest(const Call &call, Clock::time_point until) {
             examine(true);
             const auto limit = std::min<std::chrono::nanoseconds>(
                 {attention, carrier().until_arrival(now), std::max<std::chrono::nanoseconds>(until - now, 0ns)});
-            const auto left = std::min(limit, messages_.help(now));
+            const auto left = std::min(limit, messages_.help(now, true));
             if (left.count() > 0) futex_wait(page.bell, bell, left);
         }
     } catch (...) {

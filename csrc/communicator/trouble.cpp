@@ -187,7 +187,7 @@ void Communicator::await_followers(const Call &call, const Hook &interrupted, co
                 failure.missing = members_.behind(sequence_ + 1 - ControlPage::lead);
                 fail(failure);
             }
-            messages_.help(Clock::now());
+            messages_.help(Clock::now(), false);
             std::this_thread::sleep_for(pause);
             pause = std::min<std::chrono::microseconds>(pause * 2, 10ms);
             interrupted();
@@ -212,7 +212,7 @@ void Communicator::await_members(const std::function<void()> &interrupted) const
     auto pause = std::chrono::microseconds(50);
     bool told = false;
     const auto await = [&](std::chrono::nanoseconds timeout, const std::function<bool(int member)> &is_behind) {
-        const auto limit = start + timeout;
+        const auto limit = Clock::now() + timeout;
         const auto is_awaited = [&](int member) {
             return is_behind(member) && !members_.is_dead(member) && !members_.has_closed(member);
         };

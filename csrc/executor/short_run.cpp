@@ -99,9 +99,7 @@ void ShortRun::hand_over() {
 bool ShortRun::waits_for(std::span<const int> peers) const {
     const auto is_one = [peers](int peer) { return std::ranges::find(peers, peer) != peers.end(); };
     const auto misses_bytes = [&](int peer) { return is_one(peer) && transport_.view(peer).bytes.empty(); };
-    const auto misses_room = [&](int peer) {
-        return is_one(peer) && transport_.released(peer) < transport_.posted(peer);
-    };
+    const auto misses_room = [&](int peer) { return is_one(peer) && transport_.awaits_room(peer); };
     for (std::size_t at = next_; at < bound_.order.size(); ++at) {
         const BoundPlan::Task &task = *bound_.order[at];
         if (is_done(at)) continue;

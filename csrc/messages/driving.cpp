@@ -32,7 +32,7 @@ void PointToPoint::drive(Lock &lock, const Condition &condition, Clock::time_poi
     stop_reading();
 }
 
-std::chrono::nanoseconds PointToPoint::help(Clock::time_point since) {
+std::chrono::nanoseconds PointToPoint::help(Clock::time_point since, bool sleeps_then) {
     const Lock lock(state_->mutex, std::try_to_lock); // whoever has it may be long, or wait for what this rank calls
     if (!lock) return short_attention;
     const bool is_left_to_thread = state_->has_background && !pending_.empty() && state_->doze.is_asleep();
@@ -48,7 +48,7 @@ std::chrono::nanoseconds PointToPoint::help(Clock::time_point since) {
             moved = matcher_.advance();
             check_read();
             collect();
-            arrival = carrier_.until_arrival(since);
+            if (sleeps_then) arrival = carrier_.until_arrival(since);
         }
     } catch (...) { end_with_caught(); }
     stop_reading();

@@ -83,8 +83,9 @@ class PointToPoint {
     std::string found_instead(const Operation &operation);
 
     /// Of who waits in a call, now and then and before it sleeps: takes what others have sent, so that they wait for no
-    /// room. Where somebody drives nothing is left to do. How long it may sleep, since `since`, unless a peer rings.
-    std::chrono::nanoseconds help(Clock::time_point since);
+    /// room. Where somebody drives nothing is left to do. How long it may sleep, since `since`, unless a peer rings:
+    /// only to be asked by who sleeps then.
+    std::chrono::nanoseconds help(Clock::time_point since, bool sleeps_then);
 
     /// Lets nothing new begin, ends receives in which other threads wait for messages that have not come, and waits for
     /// all else that has begun. Tells on standard error of messages that nobody received, at either end.

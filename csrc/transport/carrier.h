@@ -19,6 +19,7 @@ class Carrier final : public Transport, public Windows {
     Taken post(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Manner &how) override;
     std::uint64_t posted(int peer) const override { return of(peer).posted(peer); }
     std::uint64_t released(int peer) const override { return of(peer).released(peer); }
+    bool awaits_room(int peer) const override { return of(peer).awaits_room(peer); }
     View view(int peer) const override { return of(peer).view(peer); }
     bool copy(int peer, std::byte *destination, std::size_t num_bytes) override {
         return of(peer).copy(peer, destination, num_bytes);

@@ -57,6 +57,8 @@ class Transport {
     /// has released them or they were sent: both only grow.
     virtual std::uint64_t posted(int peer) const = 0;
     virtual std::uint64_t released(int peer) const = 0;
+    /// Whether the peer, or the way to it, holds up what is to be posted next.
+    virtual bool awaits_room(int peer) const { return released(peer) < posted(peer); }
 
     /// Valid until the next release on this channel. Called again before that, it may show more.
     virtual View view(int peer) const = 0;

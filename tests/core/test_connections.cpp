@@ -205,8 +205,9 @@ TEST(messages_of_all_sizes_go_through_connections) {
 TEST(what_comes_through_connections_wakes_who_sleeps) {
     World world(3, {.over_connections = true});
     const Fixture &plans = fixture("all_reduce", "ring", 3);
+    const auto begun = Clock::now();
     world.run([&](Rank &rank) {
-        for (int round = 0; round < 6; ++round) {
+        for (int round = 0; round < 12; ++round) {
             if (rank.rank == round % 3) std::this_thread::sleep_for(30ms); // the others sleep by then
             std::vector<std::int64_t> input(10'000, rank.rank + 1), output(10'000);
             rank.communicator().run(call_of(plans, rank.rank, Dtype::int64, Op::sum, 10'000,
@@ -217,4 +218,5 @@ TEST(what_comes_through_connections_wakes_who_sleeps) {
         }
         rank.communicator().close(do_nothing);
     });
+    CHECK(Clock::now() - begun < 12 * attention, "who is not woken looks ten times a second");
 }

@@ -1,5 +1,6 @@
 """Ranks that exchange data through connections (HOCKET_TRANSPORT=tcp), as processes and as threads of one host."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -100,19 +101,43 @@ def test_groups_have_connections_of_their_own() -> None:
     run_ranks(groups, 4, kind="process")
 
 
-def sleepers() -> None:
+def sleepers() -> float:
+    """Return the median time to hear from a rank that slept when it was asked."""
+    times = []
     with hocket.init() as comm:
-        for _ in range(3):
+        data = np.zeros(1)
+        for _ in range(15):
             if comm.rank == 0:
-                time.sleep(0.3)  # longer than the other tries before it sleeps
-            begun = time.monotonic()
-            comm.barrier()
-            if comm.rank == 0:
-                assert time.monotonic() - begun < 0.15, "what comes wakes who sleeps"
+                time.sleep(0.05)  # the other one sleeps by then
+                begun = time.monotonic()
+                comm.send(data, 1)
+                comm.recv(data, 1)
+                times.append(time.monotonic() - begun)
+            else:
+                comm.recv(data, 0)
+                comm.send(data, 0)
+    return float(np.median(times)) if times else 0.0
 
 
 def test_what_comes_wakes_a_rank_that_sleeps() -> None:
-    run_ranks(sleepers, 2, kind="process")
+    assert max(run_ranks(sleepers, 2, kind="process")) < 0.03, "who is not woken looks ten times a second"
+
+
+def one_way() -> float:
+    with hocket.init() as comm:
+        data = np.full(16 << 20, comm.rank, np.uint8)
+        comm.barrier()
+        begun = time.monotonic()
+        for _ in range(4):
+            if comm.rank == 1:
+                time.sleep(0.02)  # by then the system has no room, and the sender sleeps
+            comm.broadcast(data)
+        assert (data == 0).all()
+        return time.monotonic() - begun
+
+
+def test_room_wakes_a_rank_that_sleeps() -> None:
+    assert max(run_ranks(one_way, 2, kind="process")) < 2.0, "who is not woken sends one buffer in a tenth of a second"
 
 
 def dying() -> None:
@@ -163,20 +188,20 @@ def attacked() -> None:
     with hocket.init() as comm:
         doors = comm.all_gather_object(comm.context._door.address)
         stop = threading.Event()
+        attempts: list[int] = []
 
         def besiege() -> None:
             idle: list[socket.socket] = []
-            number = 0
             while not stop.is_set():
                 stranger = socket.create_connection(doors[0])
-                number += 1
-                if number % 3 == 0:
-                    stranger.sendall(bytes(number % 300))
-                elif number % 3 == 1:
-                    challenged = stranger.recv(handshake.CHALLENGE_BYTES, socket.MSG_WAITALL)
-                    assert len(challenged) == handshake.CHALLENGE_BYTES
-                    stranger.sendall(challenged + b"\0" * 200)
                 idle.append(stranger)
+                with contextlib.suppress(OSError):  # it was dropped
+                    if len(idle) % 3 == 0:
+                        stranger.sendall(bytes(len(idle)))
+                    elif len(idle) % 3 == 1:
+                        challenged = stranger.recv(handshake.CHALLENGE_BYTES, socket.MSG_WAITALL)
+                        stranger.sendall(challenged + bytes(200))
+                        attempts.append(len(challenged))
                 if len(idle) > 2 * MAX_STRANGERS:
                     idle.pop(0).close()
             for one in idle:
@@ -195,6 +220,7 @@ def attacked() -> None:
             stop.set()
             if comm.rank == 1:
                 besieger.join()
+                assert attempts.count(handshake.CHALLENGE_BYTES) > 5, "it was besieged"
         assert len(list(Path("/proc/self/fd").iterdir())) < 200, "who was dropped is closed"
 
 

@@ -4,7 +4,9 @@
 #include "transport/tcp/tcp.h"
 
 #include <algorithm>
+#include <iterator>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 namespace hocket {
@@ -25,18 +27,33 @@ std::vector<ChannelName> Connections::take_wanted() {
     return std::exchange(wanted_, {});
 }
 
+void Connections::ring() const {
+    const std::uint64_t one = 1;
+    static_cast<void>(::write(wanted_bell_, &one, sizeof one));
+}
+
 void Connections::want(const ChannelName &name) {
     const std::scoped_lock lock(mutex_);
     wanted_.push_back(name);
-    const std::uint64_t one = 1;
-    static_cast<void>(::write(wanted_bell_, &one, sizeof one));
+    ring();
+}
+
+bool Connections::has(std::uint64_t communicator) {
+    const std::scoped_lock lock(mutex_);
+    return entries_.contains(communicator);
 }
 
 void Connections::give(const ChannelName &name, int descriptor, Bytes greeting) {
     const std::scoped_lock lock(mutex_);
     if (const auto entry = entries_.find(name.communicator); entry != entries_.end())
         return hand_over(entry->second, name, descriptor, greeting);
-    // What was opened here is for a communicator that has left meanwhile.
+    // Of a communicator that has left in the meantime, the other end gives up.
+    std::erase_if(early_, [](const auto &early) {
+        std::byte first{};
+        if (recv(early.second.descriptor, &first, 1, MSG_PEEK | MSG_DONTWAIT) != 0) return false;
+        ::close(early.second.descriptor);
+        return true;
+    });
     const bool is_kept = name.from != rank_ && early_.try_emplace(name, descriptor, greeting).second;
     if (!is_kept) ::close(descriptor);
 }
@@ -44,16 +61,27 @@ void Connections::give(const ChannelName &name, int descriptor, Bytes greeting) 
 void Connections::enter(std::uint64_t communicator, TcpTransport &transport, std::span<const int> ranks) {
     const std::scoped_lock lock(mutex_);
     const Entry &entry = entries_[communicator] = {&transport, {ranks.begin(), ranks.end()}};
-    std::erase_if(early_, [&](const auto &early) {
-        if (early.first.communicator != communicator) return false;
-        hand_over(entry, early.first, early.second.descriptor, early.second.greeting);
-        return true;
-    });
+    try {
+        for (auto early = early_.begin(); early != early_.end();) {
+            const auto next = std::next(early);
+            if (early->first.communicator == communicator) {
+                const auto [name, kept] = std::move(*early);
+                early_.erase(early);
+                hand_over(entry, name, kept.descriptor, kept.greeting);
+            }
+            early = next;
+        }
+    } catch (...) {
+        entries_.erase(communicator);
+        throw;
+    }
 }
 
 void Connections::leave(std::uint64_t communicator) {
     const std::scoped_lock lock(mutex_);
     entries_.erase(communicator);
+    std::erase_if(wanted_, [=](const ChannelName &name) { return name.communicator == communicator; });
+    ring();
 }
 
 void Connections::hand_over(const Entry &entry, const ChannelName &name, int descriptor, Bytes greeting) const {

@@ -33,14 +33,18 @@ class Connections {
     ~Connections();
 
     int rank() const { return rank_; }
+    /// False in a forked child: locks and connections are the parent's.
+    bool is_here() const { return generation_ == generation.load(std::memory_order_relaxed); }
     NetworkThread &thread() { return thread_; }
 
     /// Of whoever opens connections: readable while some are wanted.
     int descriptor() const { return wanted_bell_; }
     /// Those that are wanted, each once.
     std::vector<ChannelName> take_wanted();
-    /// A connection that was opened here, or was admitted, to be closed here. It is kept until its communicator exists.
-    /// The greeting then goes back through one that was admitted.
+    /// Whether a communicator exists here: readable, too, once one has left.
+    bool has(std::uint64_t communicator);
+    /// Takes over a connection that was opened here, or was admitted, and closes it in the end. It is kept until its
+    /// communicator exists. Then the greeting goes back through one that was admitted.
     void give(const ChannelName &name, int descriptor, Bytes greeting = {});
 
     /// Of a transport: `ranks` are those of its peers in the job.
@@ -60,9 +64,11 @@ class Connections {
         std::vector<std::byte> greeting;
     };
 
+    void ring() const;
     void hand_over(const Entry &entry, const ChannelName &name, int descriptor, Bytes greeting) const;
 
     int rank_;
+    unsigned generation_ = fork_generation();
     int wanted_bell_ = -1;
     std::mutex mutex_; // guards the next three
     std::map<std::uint64_t, Entry> entries_;

@@ -72,8 +72,8 @@ std::uint64_t NumberReceiver::latest() {
         if (more == 0) return latest_;
         const std::size_t all = num_come_ + more;
         num_come_ = all % sizeof latest_;
-        const auto rest = come.begin() + static_cast<std::ptrdiff_t>(all - num_come_);
-        if (all >= sizeof latest_) std::memcpy(&latest_, &*rest - sizeof latest_, sizeof latest_);
+        const std::byte *const rest = come.data() + (all - num_come_);
+        if (all >= sizeof latest_) std::memcpy(&latest_, rest - sizeof latest_, sizeof latest_);
         std::copy_n(rest, num_come_, next_.begin());
     }
 }

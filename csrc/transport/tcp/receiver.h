@@ -33,7 +33,8 @@ class Receiver {
     bool has_ended() const { return has_ended_; }
 
   private:
-    /// All of a frame lies in one place, and what is behind it need not be moved for that if it is as long.
+    /// Two of the longest frames: all of a frame has to lie in one place, and of frames that follow each other none is
+    /// moved for that as long as the two at hand fit.
     static constexpr std::size_t capacity = 2 * (sizeof(FrameHeader) + FrameHeader::most_bytes);
 
     void receive();

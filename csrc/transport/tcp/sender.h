@@ -10,7 +10,7 @@
 
 namespace hocket {
 
-/// Thread-safe: the flusher sends what is left while the owner goes on.
+/// Thread-safe: the network thread sends what is left while the owner goes on.
 class Sender {
   public:
     /// Of a connected stream socket, which it closes in the end.

@@ -1,6 +1,7 @@
 #include "transport/tcp/tcp.h"
 
 #include "base/error.h"
+#include "base/waiting.h"
 
 #include <algorithm>
 #include <array>
@@ -39,7 +40,9 @@ void TcpTransport::connect_to(int peer, int descriptor) {
     auto made = std::make_unique<Forward>(descriptor);
     Forward *nothing = nullptr;
     look_at(descriptor);
-    if (at(peer).to.compare_exchange_strong(nothing, made.get())) static_cast<void>(made.release());
+    if (!at(peer).to.compare_exchange_strong(nothing, made.get())) return;
+    const Forward &to = *made.release();
+    if (has_ended_.load()) to.frames->end();
     ring_();
 }
 
@@ -57,7 +60,7 @@ void TcpTransport::connect_from(int peer, int descriptor, Bytes greeting) {
 
 void TcpTransport::look_at(int descriptor) const {
     epoll_event event{};
-    event.events = EPOLLIN | EPOLLET;
+    event.events = EPOLLIN | EPOLLOUT | EPOLLET; // what comes, and that the system takes more after it has refused
     if (epoll_ctl(poll_, EPOLL_CTL_ADD, descriptor, &event) != 0) throw Failure::resource("epoll_ctl");
 }
 
@@ -65,11 +68,14 @@ void TcpTransport::look_at(int descriptor) const {
 std::chrono::nanoseconds TcpTransport::until_arrival(std::chrono::steady_clock::time_point) const {
     std::array<epoll_event, 64> events{};
     if (epoll_wait(poll_, events.data(), static_cast<int>(events.size()), 0) > 0) return std::chrono::nanoseconds(0);
-    thread_.ring_at(poll_, ring_);
+    try {
+        thread_.ring_at(poll_, ring_);
+    } catch (const Failure &) { return short_attention; } // the system has nothing left for whoever would ring
     return std::chrono::nanoseconds::max();
 }
 
 void TcpTransport::end() {
+    has_ended_.store(true);
     for (const Peer &peer : peers_) {
         if (const Forward *const to = peer.to.load()) to->frames->end();
     }
@@ -116,9 +122,15 @@ Taken TcpTransport::post(std::span<const int> peers, Bytes bytes, std::uint32_t 
     return taken;
 }
 
+bool TcpTransport::awaits_room(int peer) const {
+    const Peer &one = at(peer);
+    return released(peer) < one.num_posted || (one.is_wanted && one.to.load() == nullptr);
+}
+
 std::uint64_t TcpTransport::released(int peer) const {
     const Forward *const to = at(peer).to.load();
-    return at(peer).num_posted - (to != nullptr && to->frames->has_rest() ? 1 : 0);
+    // To push waits for another thread that does just that: the peer may have read what it has sent.
+    return at(peer).num_posted - (to != nullptr && !to->frames->push() ? 1 : 0);
 }
 
 void TcpTransport::flush() {

@@ -30,7 +30,7 @@ class TcpTransport final : public Transport {
     void connect_to(int peer, int descriptor);
     /// For what `peer` posts to this rank. The greeting goes back first; from then on, what comes is not lost.
     void connect_from(int peer, int descriptor, Bytes greeting = {});
-    /// Nothing is posted any more: peers see that behind the last byte.
+    /// Nothing is posted any more: peers see that behind the last byte. From any thread.
     void end();
     /// Whether all that was posted to `peer` lies in its system.
     bool has_delivered(int peer) const;
@@ -42,6 +42,7 @@ class TcpTransport final : public Transport {
     std::uint64_t posted(int peer) const override { return at(peer).num_posted; }
     /// A frame that the system has taken needs this rank no more.
     std::uint64_t released(int peer) const override;
+    bool awaits_room(int peer) const override;
     View view(int peer) const override;
     void release(int peer, std::size_t num_bytes) override;
     void tell(int peer, std::uint64_t number) override;
@@ -63,8 +64,8 @@ class TcpTransport final : public Transport {
         std::shared_ptr<Sender> numbers;
     };
     struct Peer {
-        // Made by whoever connects, and used from then on by whoever uses the transport. What the system holds for this
-        // rank does not change by being moved here, so who looks may move it.
+        // Made by whoever connects, and used from then on by whoever uses the transport. A look receives, as it makes
+        // no difference whether bytes wait here or in the system.
         std::atomic<Forward *> to{nullptr};
         std::atomic<Back *> from{nullptr};
         bool is_wanted = false;
@@ -81,6 +82,7 @@ class TcpTransport final : public Transport {
     void send_number(const Back &back, std::uint64_t number);
 
     NetworkThread &thread_;
+    std::atomic<bool> has_ended_{false};
     std::function<void(int)> want_;
     std::function<void()> ring_;
     int poll_ = -1; // tells of each arrival once

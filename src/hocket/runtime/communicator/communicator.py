@@ -116,7 +116,7 @@ class Context:
         self._core, self.rank, self.size, self.has_core, self.num_cores = core, rank, size, has_core, num_cores
         self._door = door  # which is open as long as this context is there
         if door is not None:
-            weakref.finalize(self, door.close)
+            weakref.finalize(self, door.close).atexit = False  # communicators may be closed later than that
         self._cancel = cancel  # shared by the ranks that are threads of one run_ranks
         self._communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
         _contexts.add(self)
@@ -363,6 +363,8 @@ class Communicator(Objects):
                 core.close()
             finally:
                 self._works.clear()
+                if self.context._door is not None and self.context.num_communicators == 0:
+                    self.context._door.close()  # nothing leads to a communicator any more that could need it
                 self._plans.clear()
 
     def __enter__(self) -> Self:

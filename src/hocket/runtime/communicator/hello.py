@@ -83,7 +83,11 @@ class Joined(NamedTuple):
 
 def meet(environment: Environment) -> Joined:
     """Meets the other ranks. Raises what `hocket.init` does."""
-    door = Doorkeeper(_core.Connections(environment.rank), environment.rank) if uses_tcp() else None
+    door = None
+    if uses_tcp():
+        if link_here() is not None:
+            raise ValueError("a paced link is made of shared memory; unset HOCKET_TRANSPORT, or HOCKET_PACED_LINK")
+        door = Doorkeeper(_core.Connections(environment.rank), environment.rank)
     try:
         return _meet(environment, door)
     except BaseException:

@@ -7,6 +7,7 @@ It is a thread of Python. Until then, no byte of a connection reaches the core.
 import contextlib
 import errno
 import os
+import random
 import selectors
 import socket
 import sys
@@ -17,12 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from hocket import _core
 from hocket.errors import ResourceError
 from hocket.runtime.network import handshake
 from hocket.runtime.network.handshake import Credentials, Purpose
 
 STRANGER_SECONDS = 2.0  # who opens a connection to this rank must have proved who he is by then
 MAX_STRANGERS = 64
+_LACKS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENOSPC)  # of descriptors, memory, or watches
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 1.0  # between two attempts to reach a rank
 
 Address = tuple[str, int]
@@ -91,7 +94,7 @@ class Doorkeeper:
             return
         with contextlib.suppress(OSError):  # it has ended already
             self._wake.send(b"\0")
-        if self._thread is not threading.current_thread():
+        if not _core.is_own_thread():  # where the garbage collector may run this: of two such threads none waits
             self._thread.join()
 
     def _end(self) -> None:
@@ -103,6 +106,7 @@ class Doorkeeper:
             source.close()
 
     def _run(self) -> None:
+        _core.enter_own_thread()
         try:
             while self._turn():
                 pass
@@ -122,42 +126,56 @@ class Doorkeeper:
         for key, _ in self._selector.select(max(min(times) - now, 0.0) if times else None):
             if key.fileobj is self._woken:
                 return False
-            if key.fileobj is self._listener:
-                self._accept()
-            elif isinstance(key.data, _Stranger):
-                if key.data in self._strangers:  # else it was dropped just now
-                    self._hear(key.data)
-            elif isinstance(key.data, _Visit):
-                self._go_on(key.data)
-            else:
-                self._visits += [_Visit(Purpose(*wanted)) for wanted in self.connections.take_wanted()]
+            try:
+                self._handle(key.fileobj, key.data)
+            except (OSError, MemoryError) as error:
+                self._complain(error, "connect to others")
+                time.sleep(_FIRST_PAUSE_SECONDS)  # what it was told of it may be told of at once again
         return True
+
+    def _handle(self, source: Any, data: Any) -> None:
+        if source is self._listener:
+            self._accept()
+        elif isinstance(data, _Stranger):
+            if data in self._strangers:  # else it was dropped just now
+                self._hear(data)
+        elif isinstance(data, _Visit):
+            self._go_on(data)
+        else:
+            self._visits += [_Visit(Purpose(*wanted)) for wanted in self.connections.take_wanted()]
+            for visit in [one for one in self._visits if not self.connections.has(one.purpose.communicator)]:
+                self._stop(visit)
+                self._visits.remove(visit)
 
     # Connections to this rank
 
     def _accept(self) -> None:
+        if self._reserve.closed:
+            self._reserve = _reserve()
         try:
             connection, _ = self._listener.accept()
         except OSError as error:
-            self._complain(error, "accept a connection")
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._refuse()
-            return
+            raise
         connection.setblocking(False)
         stranger = _Stranger(connection, handshake.challenge(), time.monotonic())
         self._strangers.append(stranger)
         self._selector.register(connection, selectors.EVENT_READ, stranger)
         if len(self._strangers) > MAX_STRANGERS:
-            self._drop(self._strangers[0])
+            # At random: whoever opens many shall not be sure to push out those that belong here.
+            self._drop(random.choice(self._strangers[:-1]))
         if not _send(connection, stranger.challenge):
             self._drop(stranger)
 
-    def _complain(self, error: OSError, what: str) -> None:
+    def _complain(self, error: OSError | MemoryError, what: str) -> None:
         """Say once what this rank lacks; it tries again, and who waits in vain gives up after his timeout."""
-        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS) and not self._has_complained:
+        number = error.errno if isinstance(error, OSError) else errno.ENOMEM
+        if number in _LACKS and not self._has_complained:
             self._has_complained = True
             print(
-                f"hocket: rank {self.rank} cannot {what}: {error.strerror}; raise `ulimit -n`, or close communicators",
+                f"hocket: rank {self.rank} cannot {what}: {os.strerror(number)}; raise `ulimit -n`, or close "
+                "communicators",
                 file=sys.stderr,
                 flush=True,
             )
@@ -171,7 +189,6 @@ class Doorkeeper:
         with contextlib.suppress(OSError):  # another thread may take it first
             self._listener.accept()[0].close()
             self._reserve = _reserve()
-        time.sleep(_FIRST_PAUSE_SECONDS)
 
     def _hear(self, stranger: _Stranger) -> None:
         data = _receive(stranger.connection, handshake.ANSWER_BYTES - len(stranger.said))
@@ -207,13 +224,16 @@ class Doorkeeper:
             self._complain(error, f"open a connection to rank {visit.purpose.target}")
             self._come_back(visit)
 
-    def _come_back(self, visit: _Visit) -> None:
-        """Set out once more in a while. If the rank has died meanwhile, others than the doorkeeper tell of it."""
+    def _stop(self, visit: _Visit) -> None:
         if visit.connection is not None:
             with contextlib.suppress(KeyError):  # where not even that was possible
                 self._selector.unregister(visit.connection)
             visit.connection.close()
             visit.connection = None
+
+    def _come_back(self, visit: _Visit) -> None:
+        """Set out once more in a while. If the rank has died meanwhile, others than the doorkeeper tell of it."""
+        self._stop(visit)
         visit.again_at = time.monotonic() + visit.pause
         visit.pause = min(2 * visit.pause, _MAX_PAUSE_SECONDS)
 
@@ -231,8 +251,9 @@ class Doorkeeper:
             if not handshake.is_greeting(visit.expected, visit.said):
                 self._come_back(visit)
                 return
+            connection, visit.connection = visit.connection, None
+            self._hand_over(connection, visit.purpose, b"")  # if that fails, it sets out again
             self._visits.remove(visit)
-            self._hand_over(visit.connection, visit.purpose, b"")
             return
         answered = handshake.answer(self._job, visit.purpose, visit.said)
         if answered is None or not _send(visit.connection, answered[0]):
@@ -247,11 +268,10 @@ class Doorkeeper:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
             # To oneself nothing is lost, and bbr takes twice the time.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
-        descriptor = connection.detach()
         try:
-            self.connections.give(*purpose, descriptor, greeting)
+            self.connections.give(*purpose, connection.detach(), greeting)
         except ResourceError as error:
-            self._complain(OSError(error.errno, os.strerror(error.errno)), "use a connection")
+            raise OSError(error.errno, os.strerror(error.errno)) from error
 
 
 def _reserve() -> BinaryIO:

@@ -12,7 +12,7 @@ direction. Every message has a fixed length, and nothing of it is used before it
 import hmac
 import secrets
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 KEY_BYTES = 32
@@ -30,7 +30,7 @@ GREETING_BYTES = _PROOF_BYTES
 class Credentials:
     """What all ranks of a job know. key: KEY_BYTES secret bytes. layout: of the build that all of them run."""
 
-    key: bytes
+    key: bytes = field(repr=False)
     name: str
     size: int
     layout: int
