@@ -5,23 +5,9 @@
 
 namespace hocket {
 
-Failure Failure::internal(std::string text) {
-    Failure failure;
-    failure.text = std::move(text);
-    return failure;
-}
-
 Failure Failure::resource(std::string call) {
-    Failure failure;
-    failure.cause = Cause::resource;
+    Failure failure(Cause::resource, -1, std::move(call));
     failure.error_number = errno;
-    failure.text = std::move(call);
-    return failure;
-}
-
-Failure Failure::forked() {
-    Failure failure;
-    failure.cause = Cause::forked;
     return failure;
 }
 

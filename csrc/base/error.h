@@ -6,6 +6,7 @@
 #include <exception>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace hocket {
@@ -53,8 +54,11 @@ struct Fingerprint {
 enum class Cause : std::int32_t { none, mismatch, timeout, died, aborted, forked, resource, internal };
 
 struct Failure final : std::exception {
-    Cause cause = Cause::internal;
-    int rank = -1; // the guilty one, where there is one
+    explicit Failure(Cause its_cause = Cause::internal, int its_rank = -1, std::string its_text = "")
+        : cause(its_cause), rank(its_rank), text(std::move(its_text)) {}
+
+    Cause cause;
+    int rank; // the guilty one, where there is one; else -1
     std::uint64_t sequence = 0;
     double seconds = 0;
     int error_number = 0;
@@ -67,11 +71,11 @@ struct Failure final : std::exception {
 
     const char *what() const noexcept override { return text.c_str(); }
 
-    static Failure internal(std::string text);
+    static Failure internal(std::string text) { return Failure(Cause::internal, -1, std::move(text)); }
     /// Of the system call `call`, which just failed with `errno`.
     static Failure resource(std::string call);
     /// Of every use in a forked child.
-    static Failure forked();
+    static Failure forked() { return Failure(Cause::forked); }
 };
 
 } // namespace hocket

@@ -406,13 +406,11 @@ void Communicator::look_at_clock(const Call &call, Clock::time_point now) {
     const auto waited = now - started_;
     if (waited >= call.timeout) {
         examine(true); // a better reason, if there is one
-        Failure failure;
-        failure.cause = Cause::timeout;
-        failure.rank = rank(); // whose patience has ended; others are told of it
+        // The rank is that whose patience has ended; others are told of it.
+        Failure failure(Cause::timeout, rank(), members_.circle());
         failure.sequence = sequence_;
         failure.seconds = std::chrono::duration<double>(call.timeout).count();
         failure.missing = missing();
-        failure.text = members_.circle();
         const auto has_come = [this](int member) { return members_.last_call(member) >= sequence_; };
         if (std::ranges::none_of(failure.missing, has_come)) { // else nobody knows what these wait for
             for (int member = 0; member < size(); ++member) {

@@ -13,10 +13,7 @@ constexpr auto comers_time = 100ms; // for members to make a call that fails any
 
 void Communicator::abort(const std::string &reason, bool only_later) {
     check_usable();
-    Failure failure;
-    failure.cause = Cause::aborted;
-    failure.rank = rank();
-    failure.text = reason;
+    Failure failure(Cause::aborted, rank(), reason);
     const std::scoped_lock lock(queue_->mutex); // another thread may be closing
     if (queue_->left) return;
     const auto next_or_present = [&] { // read in this order, as one may begin or end meanwhile
@@ -91,12 +88,11 @@ std::optional<Failure> Communicator::find_mismatch() const {
         for (int member = 0; member < size() && !found; ++member) found = differs(member);
         if (!found) continue;
         await_comers(sequence);
-        Failure failure;
+        Failure failure(Cause::mismatch);
+        failure.sequence = sequence;
         for (int member = 0; member < size(); ++member) {
             if (const auto theirs = members_.call_of(member, sequence)) failure.calls[member] = *theirs;
         }
-        failure.cause = Cause::mismatch;
-        failure.sequence = sequence;
         return failure;
     }
     return std::nullopt;
@@ -106,8 +102,7 @@ std::optional<Failure> Communicator::find_mismatch() const {
 /// reach back to where they began to.
 void Communicator::fail_at_difference_to(int peer) {
     if (const auto mismatch = find_mismatch()) fail(*mismatch);
-    Failure failure;
-    failure.cause = Cause::mismatch;
+    Failure failure(Cause::mismatch);
     failure.sequence = sequence_;
     for (int member : {rank(), peer}) {
         if (const auto call = members_.call_of(member, members_.last_call(member))) failure.calls[member] = *call;
@@ -118,10 +113,9 @@ void Communicator::fail_at_difference_to(int peer) {
 /// Only the two ranks know how much one sends to the other, so only they are told of.
 void Communicator::fail_at_size(const Call &call, const ForeignSize &size) {
     if (const auto mismatch = find_mismatch()) fail(*mismatch);
-    Failure failure;
-    failure.cause = Cause::mismatch;
+    Failure failure(Cause::mismatch, -1,
+                    "for the block from " + members_.name_of(size.peer) + " to " + members_.name_of(rank()));
     failure.sequence = sequence_;
-    failure.text = "for the block from " + members_.name_of(size.peer) + " to " + members_.name_of(rank());
     failure.calls[rank()] = failure.calls[size.peer] = call.fingerprint;
     failure.calls[rank()].sequence = failure.calls[size.peer].sequence = sequence_;
     failure.calls[rank()].count = size.expected;
@@ -177,12 +171,10 @@ void Communicator::await_followers(const Call &call, const Hook &interrupted, co
         Patience patience = patience_of(spin_);
         while (!patience.try_until(it_follows)) {
             if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_ || passed_over_) examine(false, 1);
-            Failure failure;
-            failure.sequence = sequence_ + 1;
             if (members_.has_closed(member) && !it_follows()) fail_at_closed(member, sequence_ + 1);
             if (Clock::now() - start >= call.timeout) {
-                failure.cause = Cause::timeout;
-                failure.rank = rank();
+                Failure failure(Cause::timeout, rank());
+                failure.sequence = sequence_ + 1;
                 failure.seconds = std::chrono::duration<double>(call.timeout).count();
                 failure.missing = members_.behind(sequence_ + 1 - ControlPage::lead);
                 fail(failure);

@@ -223,23 +223,14 @@ void PointToPoint::check_deadlines(Clock::time_point now) {
         if (operation->deadline <= now && !late) late = operation;
     }
     if (!late) return;
-    Failure failure;
-    failure.cause = Cause::timeout;
-    failure.rank = members_.rank();
+    Failure failure(Cause::timeout, members_.rank(), unwanted(*late));
     failure.seconds = std::chrono::duration<double>(late->timeout).count();
     failure.missing = awaited(*late);
-    failure.text = unwanted(*late);
     if (failure.text.empty()) failure.text = members_.circle();
     end_with(failure);
 }
 
-void PointToPoint::give_up(const std::string &reason) {
-    Failure failure;
-    failure.cause = Cause::aborted;
-    failure.rank = members_.rank();
-    failure.text = reason;
-    end_with(failure);
-}
+void PointToPoint::give_up(const std::string &reason) { end_with(Failure(Cause::aborted, members_.rank(), reason)); }
 
 /// Inside a handler of what has been thrown, perhaps of an operation that is not pending.
 void PointToPoint::end_with_caught(Operation *operation) {
@@ -263,11 +254,7 @@ void PointToPoint::end_with_caught(Operation *operation) {
 void PointToPoint::end_with(Failure failure) {
     if (!failure_) {
         if (failure.cause == Cause::resource || failure.cause == Cause::internal) { // tells the others in their words
-            Failure told;
-            told.cause = Cause::aborted;
-            told.rank = members_.rank();
-            told.text = failure.text;
-            members_.record(told);
+            members_.record(Failure(Cause::aborted, members_.rank(), failure.text));
         } else {
             failure = members_.settle(failure);
         }

@@ -89,9 +89,7 @@ void Matcher::check_alike(const Exchange &receive, int source, const Header &hea
     if (receive.dtype == header.dtype && receive.num_bytes == header.num_bytes) return;
     const bool same_type = receive.dtype == header.dtype; // else the sender's sizes say nothing here
     const std::size_t element = size_of(receive.dtype);
-    Failure failure;
-    failure.cause = Cause::mismatch;
-    failure.text = "the message with tag " + std::to_string(header.tag);
+    Failure failure(Cause::mismatch, -1, "the message with tag " + std::to_string(header.tag));
     Fingerprint &call = failure.calls[rank_];
     call.sequence = 1; // any but 0, which would say that it is not known
     call.kind = -1;

@@ -276,10 +276,8 @@ void Stream::end_all(bool at_once, const Hook &interrupted) {
             state->ending = true;
             state->changed.notify_one();
             if (!cancelled) continue;
-            Failure failure;
-            failure.cause = Cause::aborted;
-            failure.text = "the process ends";
-            if (!state->failure) state->failure = std::make_exception_ptr(failure);
+            if (!state->failure)
+                state->failure = std::make_exception_ptr(Failure(Cause::aborted, -1, "the process ends"));
             state->cancelled.store(true, std::memory_order_relaxed);
         }
     };
