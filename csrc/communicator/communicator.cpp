@@ -52,10 +52,6 @@ Communicator::~Communicator() {
     }
 }
 
-void Communicator::check_usable() const {
-    if (!queue_.is_here()) throw Failure::forked();
-}
-
 void Communicator::finish(const std::function<void()> &interrupted) {
     if (!queue_.is_here()) return; // a forked child
     check_not_on_stream();

@@ -167,7 +167,6 @@ class Communicator {
     bool follows(int member) const { return members_.last_call(member) + ControlPage::lead > sequence_; }
     bool all_follow() const;
     std::vector<int> missing() const;
-    void check_usable() const;
     void leave();
     void end_turn();
     void serve();

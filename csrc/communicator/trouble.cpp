@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 constexpr auto comers_time = 100ms; // for members to make a call that fails anyway
 
 void Communicator::abort(const std::string &reason, bool only_later) {
-    check_usable();
+    queue_.check_here();
     Failure failure(Cause::aborted, rank(), reason);
     const std::scoped_lock lock(queue_->mutex); // another thread may be closing
     if (queue_->left) return;

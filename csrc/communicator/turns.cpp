@@ -10,7 +10,7 @@
 
 namespace hocket {
 void Communicator::run(const Call &call, const Hook &interrupted, const Hook &before_wait) {
-    check_usable();
+    queue_.check_here();
     if (!take_turn()) {
         before_wait();
         return run_on_stream(call, interrupted);
@@ -90,7 +90,7 @@ std::shared_ptr<Work> Communicator::submit(Call call, std::shared_ptr<Mark> afte
 }
 
 void Communicator::submit(std::shared_ptr<Work> work, std::shared_ptr<Mark> after) {
-    check_usable();
+    queue_.check_here();
     work->after_ = std::move(after);
     if (lane_.is_on()) work->begin_launch(lane_);
     const std::scoped_lock lock(queue_->mutex);
@@ -128,7 +128,7 @@ std::shared_ptr<Work> Communicator::take_first(std::shared_ptr<Mark> &before) {
 }
 
 void Communicator::run_awaited(const Work &work, Clock::time_point until) {
-    check_usable();
+    queue_.check_here();
     const auto now = Clock::now();
     {
         const std::scoped_lock lock(queue_->mutex);

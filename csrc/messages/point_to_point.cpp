@@ -38,10 +38,6 @@ PointToPoint::PointToPoint(Context &context, const std::vector<int> &ranks, std:
 
 PointToPoint::~PointToPoint() = default; // Communicator has closed it
 
-void PointToPoint::check_usable() const {
-    if (!state_.is_here()) throw Failure::forked();
-}
-
 // Beginning and waiting -----------------------------------------------------------------------------------------------
 
 /// To the machine, with the lock held.
@@ -91,7 +87,7 @@ void PointToPoint::set_deadlines() {
 
 Operations PointToPoint::begin(std::span<const Message> messages, std::chrono::nanoseconds timeout,
                                const std::shared_ptr<Mark> &after, const Hook &before_wait) {
-    check_usable();
+    state_.check_here();
     Operations operations;
     operations.reserve(messages.size());
     const Launching launching = messages.empty() ? Launching{} : lane_.launch();
@@ -134,7 +130,7 @@ void PointToPoint::run(std::span<const Message> messages, std::chrono::nanosecon
 }
 
 void PointToPoint::run(std::span<Operation> operations, const Hook &interrupted, const Hook &before_wait) {
-    check_usable();
+    state_.check_here();
     Lock lock(state_->mutex, std::try_to_lock);
     const bool may_go_at_once = lock && ++num_runs_ % runs_per_look != 0 && is_idle();
     if (may_go_at_once && run_at_once(lock, operations, before_wait)) return;
@@ -295,7 +291,7 @@ void PointToPoint::await_all(Lock &lock, std::span<const Operation> operations, 
 }
 
 bool PointToPoint::has_ended(const Operation &operation) const {
-    check_usable();
+    state_.check_here();
     return !lane_.is_on() && operation.end->is_passed();
 }
 
@@ -324,7 +320,7 @@ bool PointToPoint::wait(const std::shared_ptr<Operation> &operation, std::chrono
 }
 
 std::vector<int> PointToPoint::missing(const Operation &operation) {
-    check_usable();
+    state_.check_here();
     const Lock lock(state_->mutex);
     auto members = awaited(operation);
     for (int &one : members) one = members_.rank_of(one);
@@ -332,7 +328,7 @@ std::vector<int> PointToPoint::missing(const Operation &operation) {
 }
 
 std::string PointToPoint::found_instead(const Operation &operation) {
-    check_usable();
+    state_.check_here();
     const Lock lock(state_->mutex);
     return unwanted(operation);
 }

@@ -159,7 +159,6 @@ class PointToPoint {
     Patience patience_of(bool spins, unsigned yields = max_yields) const {
         return paced_ ? Patience::none() : Patience(spins, yields);
     }
-    void check_usable() const;
     void end_awaited_receives();
     void warn_of_unmatched() const;
     void warn_of(std::size_t number, const Unmatched &first, const char *what, const char *why) const;

@@ -65,7 +65,7 @@ struct Stream::State {
 
 /// The threads of all streams of this process. A forked child has its own, without any.
 struct Stream::Threads {
-    const unsigned generation = fork_generation();
+    const HomeProcess home;
     std::mutex mutex; // guards the rest
     std::condition_variable changed;
     std::set<State *> running;
@@ -77,7 +77,7 @@ struct Stream::Threads {
 Stream::Threads &Stream::threads() {
     static std::atomic<Threads *> current{new Threads}; // never destroyed: threads may outlive what is static
     Threads *found = current.load(std::memory_order_acquire);
-    if (found->generation == fork_generation()) return *found;
+    if (found->home.is_here()) return *found;
     auto fresh = std::make_unique<Threads>();
     if (current.compare_exchange_strong(found, fresh.get(), std::memory_order_acq_rel)) return *fresh.release();
     return *found;
@@ -87,17 +87,13 @@ Stream::Stream(std::string name, Around around, std::shared_ptr<Recorder> record
     : state_(std::make_shared<State>(std::move(name), std::move(around), std::move(recorder))) {}
 
 Stream::~Stream() {
-    if (generation_ != fork_generation()) { // its mutex may be held by a thread of the parent
+    if (!home_.is_here()) { // its mutex may be held by a thread of the parent
         new std::shared_ptr<State>(std::move(state_));
         return;
     }
     const std::scoped_lock lock(state_->mutex);
     state_->ending = true;
     state_->changed.notify_one();
-}
-
-void Stream::check_here() const {
-    if (generation_ != fork_generation()) throw Failure::forked();
 }
 
 const std::string &Stream::name() const { return state_->name; }
@@ -153,12 +149,12 @@ void Stream::enqueue(Item item) const {
 }
 
 void Stream::submit(std::unique_ptr<Task> task) {
-    check_here();
+    home_.check();
     enqueue({.task = std::move(task)});
 }
 
 std::shared_ptr<Mark> Stream::record(bool timed, std::uint64_t event) {
-    check_here();
+    home_.check();
     auto mark = std::make_shared<Mark>(state_.get());
     {
         const std::scoped_lock lock(state_->mutex);
@@ -172,19 +168,19 @@ std::shared_ptr<Mark> Stream::record(bool timed, std::uint64_t event) {
 }
 
 void Stream::wait(std::shared_ptr<Mark> mark, std::string name, std::uint64_t event) {
-    check_here();
+    home_.check();
     if (mark->is_passed() && !mark->failure()) return;
     enqueue({.awaited = std::move(mark), .event = event, .name = std::move(name)});
 }
 
 bool Stream::is_idle() const {
-    check_here();
+    home_.check();
     const std::scoped_lock lock(state_->mutex);
     return state_->is_idle();
 }
 
 std::exception_ptr Stream::take_failure() {
-    check_here();
+    home_.check();
     const std::scoped_lock lock(state_->mutex);
     return std::exchange(state_->failure, nullptr);
 }

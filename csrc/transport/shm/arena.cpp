@@ -93,13 +93,8 @@ Arena::Arena(std::size_t capacity) {
 
 Arena::~Arena() { close(descriptor_); }
 
-/// The memory is shared with a forked child, but who owns which part of it is the parent's to say.
-void Arena::check_usable() const {
-    if (generation_ != fork_generation()) throw Failure::forked();
-}
-
 std::size_t Arena::reserve(std::size_t num_bytes, std::size_t alignment) {
-    check_usable();
+    home_.check();
     free_leftovers();
     num_bytes = round_up(std::max<std::size_t>(num_bytes, 1), page_bytes());
     const std::scoped_lock lock(mutex_);
@@ -124,7 +119,7 @@ std::size_t Arena::reserve(std::size_t num_bytes, std::size_t alignment) {
 }
 
 void Arena::commit(std::size_t offset, std::size_t num_bytes) {
-    check_usable();
+    home_.check();
     int result = 0;
     do {
         result = fallocate(descriptor_, 0, static_cast<off_t>(offset),
@@ -178,7 +173,7 @@ void Arena::free_leftovers() {
 }
 
 void Arena::free(std::size_t offset) {
-    if (generation_ != fork_generation()) return;
+    if (!home_.is_here()) return;
     const std::scoped_lock lock(mutex_);
     const auto entry = used_.find(offset);
     if (entry == used_.end()) throw Failure::internal("arena: freed memory that was not allocated");

@@ -45,7 +45,7 @@ ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank,
 }
 
 ShmTransport::~ShmTransport() {
-    if (generation_ == fork_generation()) leave();
+    if (home_.is_here()) leave();
 }
 
 std::vector<std::size_t> ShmTransport::leave() {

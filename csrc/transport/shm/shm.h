@@ -338,7 +338,7 @@ class ShmTransport final : public Transport, public Windows {
     bool may_await_ = false; // any peer
     bool is_far_ = false;    // any peer: its cores share no cache with those of this rank
     bool has_left_ = false;
-    unsigned generation_ = fork_generation();
+    HomeProcess home_;
 };
 
 } // namespace hocket
