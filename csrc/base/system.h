@@ -9,9 +9,12 @@
 #include <csignal>
 #include <cstdint>
 #include <ctime>
+#include <functional>
 #include <linux/futex.h>
 #include <memory>
+#include <string>
 #include <sys/syscall.h>
+#include <thread>
 #include <unistd.h>
 
 namespace hocket {
@@ -120,5 +123,8 @@ inline void enter_own_thread() {
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, nullptr);
 }
+
+/// One of our own threads. Throws a resource failure where the system has none: of "starting `name`".
+std::thread start_thread(const std::string &name, std::function<void()> run);
 
 } // namespace hocket

@@ -3,9 +3,7 @@
 #include "communicator/communicator.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <stdexcept>
-#include <system_error>
 #include <utility>
 
 namespace hocket {
@@ -97,12 +95,7 @@ void Communicator::submit(std::shared_ptr<Work> work, std::shared_ptr<Mark> afte
     if (queue_->closing) throw members_.closed_here();
     if (!queue_->has_stream) {
         if (queue_->stream.joinable()) queue_->stream.join(); // it has let go of the mutex
-        try {
-            queue_->stream = std::thread([this] { serve(); });
-        } catch (const std::system_error &error) {
-            errno = error.code().value();
-            throw Failure::resource("starting the stream thread");
-        }
+        queue_->stream = start_thread("the stream thread", [this] { serve(); });
         queue_->has_stream = true;
     }
     queue_->works.push_back(work);
@@ -181,7 +174,6 @@ bool Communicator::may_run_here(const Work &work) const {
 
 /// The stream: takes calls in order while nobody else runs one.
 void Communicator::serve() {
-    enter_own_thread();
     for (;;) {
         std::shared_ptr<Work> work;
         std::shared_ptr<Mark> before;

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <linux/futex.h>
 #include <sys/syscall.h>
-#include <system_error>
 #include <unistd.h>
 
 namespace hocket {
@@ -20,13 +19,7 @@ constexpr std::uint32_t refused = 4; // by the system: it has ended
 
 } // namespace
 
-Guard::Guard(Presence &own) : own_(own) {
-    try {
-        thread_ = std::thread([this] { run(); });
-    } catch (const std::system_error &error) {
-        errno = error.code().value();
-        throw Failure::resource("starting the guard thread");
-    }
+Guard::Guard(Presence &own) : own_(own), thread_(start_thread("the guard thread", [this] { run(); })) {
     while (phase_.load(std::memory_order_acquire) == starting) futex_wait(phase_, starting);
     if (phase_.load(std::memory_order_acquire) != refused) return;
     thread_.join();
@@ -42,7 +35,6 @@ void Guard::watch(int rank, std::vector<Rank> ranks) {
 }
 
 void Guard::run() {
-    enter_own_thread();
     robust_list_head head{};
     head.futex_offset = static_cast<long>(offsetof(Presence, word)) - static_cast<long>(offsetof(Presence, next));
     head.list.next = reinterpret_cast<robust_list *>(&own_.next);

@@ -1,10 +1,8 @@
 #include "messages/point_to_point.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <ranges>
-#include <system_error>
 #include <utility>
 
 namespace hocket {
@@ -387,17 +385,13 @@ void PointToPoint::start_background() {
     if (state_->has_background) return;
     if (state_->background.joinable()) state_->background.join(); // it has let go of the mutex
     try {
-        state_->background = std::thread([this] { serve(); });
+        state_->background = start_thread("the thread that moves messages", [this] { serve(); });
         state_->has_background = true;
-    } catch (const std::system_error &error) {
-        errno = error.code().value();
-        end_with(Failure::resource("starting the thread that moves messages"));
-    }
+    } catch (const Failure &failure) { end_with(failure); }
 }
 
 /// The thread in the background: drives while something is pending and no caller does.
 void PointToPoint::serve() {
-    enter_own_thread();
     Lock lock(state_->mutex);
     const auto may_rest = [this] {
         return state_->stopping || state_->driven || (pending_.empty() && deferred_.empty());

@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 
-#include <cerrno>
 #include <condition_variable>
 #include <cstdio>
 #include <deque>
@@ -10,8 +9,6 @@
 #include <optional>
 #include <set>
 #include <stdexcept>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 namespace hocket {
@@ -105,30 +102,24 @@ void Stream::start() const {
     const std::scoped_lock lock(state_->mutex);
     if (all.closed) throw std::runtime_error("a stream was used while the process ends");
     if (state_->has_thread) return;
-    try {
-        // It keeps the state: what was submitted is done also when the stream itself is gone.
-        std::thread([kept = state_, &all]() mutable {
-            enter_own_thread();
-            kept->around([&kept, &all] {
-                {
-                    const std::scoped_lock begin(all.mutex);
-                    --all.num_starting;
-                    all.changed.notify_all();
-                }
-                serve(*kept);
-            });
-            std::unique_lock end(all.mutex);
-            all.running.erase(kept.get());
-            end.unlock();
-            kept = nullptr; // what it has of the interpreter goes as long as that is there: the end waits for this
-            end.lock();
-            --all.num_threads;
-            all.changed.notify_all();
-        }).detach();
-    } catch (const std::system_error &error) {
-        errno = error.code().value();
-        throw Failure::resource("starting the thread of a stream");
-    }
+    // It keeps the state: what was submitted is done also when the stream itself is gone.
+    start_thread("the thread of a stream", [kept = state_, &all]() mutable {
+        kept->around([&kept, &all] {
+            {
+                const std::scoped_lock begin(all.mutex);
+                --all.num_starting;
+                all.changed.notify_all();
+            }
+            serve(*kept);
+        });
+        std::unique_lock end(all.mutex);
+        all.running.erase(kept.get());
+        end.unlock();
+        kept = nullptr; // what it has of the interpreter goes as long as that is there: the end waits for this
+        end.lock();
+        --all.num_threads;
+        all.changed.notify_all();
+    }).detach();
     all.running.insert(state_.get());
     ++all.num_threads;
     ++all.num_starting;
