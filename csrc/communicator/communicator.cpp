@@ -4,15 +4,11 @@
 #include <cerrno>
 #include <iterator>
 #include <new>
-#include <sched.h>
 #include <stdexcept>
-#include <system_error>
 #include <unistd.h>
 #include <utility>
 
 namespace hocket {
-
-using namespace std::chrono_literals;
 
 namespace {
 
@@ -375,25 +371,13 @@ bool Communicator::rest(const Call &call, Clock::time_point until) {
         if (!linger()) patience_.pass();
         return true;
     }
-    ControlPage &page = own();
-    const std::uint32_t bell = page.bell.load(std::memory_order_seq_cst);
-    page.sleeping.fetch_add(1, std::memory_order_seq_cst);
-    // Whoever stored something before it could see the flag is seen now; whoever stores later rings the bell.
-    try {
-        const std::uint64_t moves = executor_->num_moves();
-        const auto now = Clock::now();
-        if (!executor_->advance() && executor_->num_moves() == moves) {
-            examine(true);
-            const auto limit = std::min<std::chrono::nanoseconds>(
-                {attention, carrier().until_arrival(now), std::max<std::chrono::nanoseconds>(until - now, 0ns)});
-            const auto left = std::min(limit, messages_.help(now));
-            if (left.count() > 0) futex_wait(page.bell, bell, left);
-        }
-    } catch (...) {
-        page.sleeping.fetch_sub(1, std::memory_order_relaxed);
-        throw;
-    }
-    page.sleeping.fetch_sub(1, std::memory_order_relaxed);
+    const Sleeper sleeper(own());
+    const std::uint64_t moves = executor_->num_moves();
+    const auto now = Clock::now();
+    if (executor_->advance() || executor_->num_moves() != moves) return true;
+    examine(true);
+    const auto arrival = carrier().until_arrival(now);
+    sleeper.sleep(std::min<std::chrono::nanoseconds>({attention, arrival, until - now, messages_.help(now)}));
     return true;
 }
 

@@ -150,4 +150,24 @@ struct ControlPage {
     }
 };
 
+/// The owner of a page is about to sleep, while this stands. Whoever has stored something before it could see that is
+/// seen by a look from now on; whoever stores later rings the bell, which ends the sleep.
+class Sleeper {
+  public:
+    explicit Sleeper(ControlPage &page) : page_(page), bell_(page.bell.load(std::memory_order_seq_cst)) {
+        page_.sleeping.fetch_add(1, std::memory_order_seq_cst);
+    }
+    Sleeper(const Sleeper &) = delete;
+    Sleeper &operator=(const Sleeper &) = delete;
+    ~Sleeper() { page_.sleeping.fetch_sub(1, std::memory_order_relaxed); }
+
+    void sleep(std::chrono::nanoseconds limit) const {
+        if (limit.count() > 0) futex_wait(page_.bell, bell_, limit);
+    }
+
+  private:
+    ControlPage &page_;
+    std::uint32_t bell_;
+};
+
 } // namespace hocket

@@ -57,22 +57,15 @@ std::chrono::nanoseconds PointToPoint::help(Clock::time_point since) {
 
 /// Unless there was something to move after all, which is what it returns.
 bool PointToPoint::sleep(Lock &lock, const Condition &condition, Clock::time_point until) {
-    ControlPage &page = members_.own();
-    const std::uint32_t bell = page.bell.load(std::memory_order_seq_cst);
-    page.sleeping.fetch_add(1, std::memory_order_seq_cst);
-    // Whoever stored something before it could see the sleeper is seen now; whoever stores later rings the bell.
+    const Sleeper sleeper(members_.own());
     const auto now = Clock::now();
-    const bool moved = step(Round::thorough) || condition();
-    if (!moved) {
-        const auto arrival = carrier_.until_arrival(now);
-        stop_reading();
-        lock.unlock();
-        const auto left = std::min({until - Clock::now(), std::chrono::nanoseconds(attention), arrival});
-        if (left.count() > 0) futex_wait(page.bell, bell, left);
-        lock.lock();
-    }
-    page.sleeping.fetch_sub(1, std::memory_order_relaxed);
-    return moved;
+    if (step(Round::thorough) || condition()) return true;
+    const auto arrival = carrier_.until_arrival(now);
+    stop_reading();
+    lock.unlock();
+    sleeper.sleep(std::min<std::chrono::nanoseconds>({attention, arrival, until - Clock::now()}));
+    lock.lock();
+    return false;
 }
 
 /// One round of the machine; whether it moved anything. A failure ends all operations. A thorough one looks at what
