@@ -139,8 +139,7 @@ class Matcher {
         std::uint64_t ordinal = 0;
         std::unique_ptr<std::byte[]> memory; // which nobody fills with zeros first
         std::span<std::byte> kept{};         // in it
-        bool complete = false;
-        std::shared_ptr<Exchange> receive; // asks for it while its bytes are still coming
+        std::shared_ptr<Exchange> receive;   // asks for it while its bytes are still coming
     };
 
     /// How many short messages one counts as: of more than eager_bytes all that longer ones have credit for.
@@ -183,6 +182,9 @@ class Matcher {
         Bytes payload;
         std::size_t payload_bytes = 0; // of the frame in all
         bool active = false;
+
+        /// Whether a frame is under way, or may begin.
+        bool has_frames() const { return active || !posted.empty() || !clearances.empty() || !cleared.empty(); }
     };
 
     struct Incoming {
@@ -221,7 +223,6 @@ class Matcher {
     bool has_credit(int peer, std::size_t num_bytes);
     static bool is_shown(const Exchange &send);
     bool goes_unasked(const Exchange &send);
-    bool has_to_send(int peer) const;
     void send_to(int peer);
     Transfer transfer_of(std::size_t num_bytes) const;
     Route route_to(int peer, Bytes message);

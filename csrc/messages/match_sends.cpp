@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <utility>
 
 namespace hocket {
@@ -17,8 +16,7 @@ bool Matcher::send_at_once(Exchange &send) {
     Outgoing &out = to(send.peer);
     const Bytes bytes(send.data, send.num_bytes);
     send.route = route_to(send.peer, bytes);
-    const bool is_free = !out.active && out.posted.empty() && out.clearances.empty() && out.cleared.empty();
-    if (!is_free || !out.takes_heads || bytes.empty() || bytes.size() > piece_bytes) return false;
+    if (out.has_frames() || !out.takes_heads || bytes.empty() || bytes.size() > piece_bytes) return false;
     if (is_shown(send) || !has_credit(send.peer, bytes.size())) return false;
     const Header header = header_of(send, Kind::eager);
     const Bytes head(reinterpret_cast<const std::byte *>(&header), sizeof header);
@@ -77,11 +75,6 @@ bool Matcher::goes_unasked(const Exchange &send) {
         if (static_cast<std::int16_t>(num_awaited - to(send.peer).num_long) < 0) return false;
     }
     return has_credit(send.peer, send.num_bytes);
-}
-
-bool Matcher::has_to_send(int peer) const {
-    const Outgoing &out = outgoing_[static_cast<std::size_t>(peer)];
-    return out.active || !out.posted.empty() || !out.clearances.empty() || !out.cleared.empty() || !out.lent.empty();
 }
 
 void Matcher::send_to(int peer) {
