@@ -116,11 +116,12 @@ void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const 
     if (!is_empty) from(source).expected.emplace(header.number, receive);
 }
 
-bool Matcher::withdraw(const Exchange &receive) {
+bool Matcher::withdraw(Exchange &receive) {
     const auto is_it = [&receive](const std::shared_ptr<Exchange> &posted) { return posted.get() == &receive; };
     const auto found = std::ranges::find_if(receives_, is_it);
     if (found == receives_.end()) return false;
     take(receives_, found);
+    finish(receive);
     return true;
 }
 

@@ -93,8 +93,9 @@ class Matcher {
     bool may_receive_at_once(const Exchange &receive) const;
     bool receive_at_once(Exchange &receive);
     void receive_on(const Exchange &receive) { receive_from(receive.peer, 1); }
-    /// Nobody asks any more for what a receive waits for. False where a message has met it, and is to be taken.
-    bool withdraw(const Exchange &receive);
+    /// Nobody asks any more for what a receive waits for: it is done. False where a message has met it, and is to be
+    /// taken.
+    bool withdraw(Exchange &receive);
     /// Whether its peer has sent something.
     bool has_come(const Exchange &receive) const { return !transport_.view(receive.peer).bytes.empty(); }
 

@@ -415,7 +415,6 @@ void PointToPoint::serve() {
 // Leaving -------------------------------------------------------------------------------------------------------------
 
 void PointToPoint::close(const Hook &interrupted) {
-    if (!state_.is_here()) return;
     Lock lock(state_->mutex);
     state_->closing = true;
     // A signal handler, above its own call: it would wait for itself.
@@ -445,15 +444,12 @@ void PointToPoint::close(const Hook &interrupted) {
 
 /// Of a rank that closes. Each of two that close would else wait for a message of the other.
 void PointToPoint::end_awaited_receives() {
-    std::erase_if(pending_, [this](const std::shared_ptr<Operation> &operation) {
-        if (!operation->is_awaited_receive() || !matcher_.withdraw(*operation)) return false;
+    for (const auto &operation : pending_) {
+        if (!operation->is_awaited_receive() || !matcher_.withdraw(*operation)) continue;
         operation->failure = members_.closed_here();
         operation->failure->label = label(*operation);
-        end(*operation);
-        return true;
-    });
-    if (pending_.empty()) state_->doze.note_done();
-    if (state_->num_waiting > 0) state_->changed.notify_all();
+    }
+    collect();
     if (state_->driven) members_.own().ring(); // the driver may sleep over its own end
 }
 

@@ -93,7 +93,6 @@ class PointToPoint {
     std::vector<std::size_t> leave() { return transport_.leave(); }
     /// Whether a failure has ended an operation, which has raised it.
     bool has_raised() {
-        if (!state_.is_here()) return false;
         const Lock lock(state_->mutex);
         return has_raised_;
     }
