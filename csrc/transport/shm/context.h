@@ -127,8 +127,7 @@ class Context {
 
     const Rank &at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
     void take_back_slots();
-    bool has_room();
-    void add_slot();
+    std::optional<std::size_t> allocate_slot();
     void end_sharing_out(std::size_t offset);
 
     std::shared_ptr<Arena> arena_;
