@@ -70,24 +70,15 @@ bool Mapping::contains(const void *address, std::size_t num_bytes) const {
     return at >= base && at - base <= num_bytes_ && num_bytes <= num_bytes_ - (at - base);
 }
 
-Arena::Arena(std::size_t capacity) {
+Arena::Arena(std::size_t capacity) : Arena() { // so whatever is thrown here, the destructor runs
     capacity = round_up(capacity, page_bytes());
     descriptor_ = create_memory();
     if (descriptor_ < 0) throw Failure::resource("memfd_create");
-    const auto fail = [this](const char *call) {
-        const Failure failure = Failure::resource(call);
-        close(descriptor_);
-        throw failure;
-    };
-    if (ftruncate(descriptor_, static_cast<off_t>(capacity)) != 0) fail("ftruncate of an arena");
+    if (ftruncate(descriptor_, static_cast<off_t>(capacity)) != 0) throw Failure::resource("ftruncate of an arena");
     // A peer that could shrink the file would turn our next access into SIGBUS.
-    if (fcntl(descriptor_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) fail("sealing an arena");
-    try {
-        mapping_ = Mapping::of(descriptor_);
-    } catch (...) {
-        close(descriptor_);
-        throw;
-    }
+    if (fcntl(descriptor_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        throw Failure::resource("sealing an arena");
+    mapping_ = Mapping::of(descriptor_);
     holes_[0] = capacity;
 }
 

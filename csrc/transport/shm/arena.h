@@ -59,6 +59,8 @@ class Arena {
     void free_once(std::function<bool()> is_unused, std::vector<std::size_t> offsets);
 
   private:
+    Arena() = default;
+
     struct Leftover {
         std::function<bool()> is_unused;
         std::vector<std::size_t> offsets;

@@ -10,10 +10,6 @@ static_assert(most_lent_bytes <= Endpoint::Line::all_cells * cell_bytes, "all of
 constexpr std::size_t channel_bytes(Lane lane, std::size_t num_members) {
     return ring_size_of(lane, num_members) * sizeof(Endpoint::Line) + sizeof(Endpoint::Counter);
 }
-/// Of one lane to all members.
-constexpr std::size_t lane_bytes(Lane lane, std::size_t num_members) {
-    return num_members * channel_bytes(lane, num_members);
-}
 } // namespace
 
 std::uint64_t Endpoint::layout() {
@@ -88,7 +84,7 @@ std::size_t Endpoint::place(Lane lane, int peer) const {
 /// Offset from the endpoint.
 std::size_t Endpoint::channel(Lane lane, int peer) const {
     const auto size = static_cast<std::size_t>(num_members_);
-    const std::size_t begin = lane == Lane::collectives ? 0 : lane_bytes(Lane::collectives, size);
+    const std::size_t begin = lane == Lane::collectives ? 0 : size * channel_bytes(Lane::collectives, size);
     return sizeof(ControlPage) + begin + static_cast<std::size_t>(peer) * channel_bytes(lane, size);
 }
 
