@@ -16,9 +16,9 @@ namespace {
 std::vector<Member> members_of(const Context &context, std::span<const int> ranks, const ShmTransport &transport) {
     std::vector<Member> members;
     for (const int rank : ranks) {
+        const Context::Rank &known = context.at(rank);
         const Endpoint &endpoint = transport.endpoint(static_cast<int>(members.size()));
-        members.push_back(
-            {rank, context.shares_process(rank), context.presence(rank), endpoint.control(), endpoint.aborted_calls()});
+        members.push_back({rank, known.shares_process, *known.presence, endpoint.control(), endpoint.aborted_calls()});
     }
     return members;
 }
@@ -36,8 +36,9 @@ Communicator::Communicator(std::shared_ptr<Context> context, std::vector<int> me
       first_time_(Clock::now()), patience_(spin) {
     for (int member = 0; member < size(); ++member) {
         if (member == rank) continue;
-        if (context_->shares_process(members[static_cast<std::size_t>(member)])) shares_process_ = true;
-        if (context_->is_neighbour(members[static_cast<std::size_t>(member)])) neighbours_.push_back(member);
+        const Context::Rank &other = context_->at(members[static_cast<std::size_t>(member)]);
+        if (other.shares_process) shares_process_ = true;
+        if (other.is_neighbour) neighbours_.push_back(member);
     }
 }
 

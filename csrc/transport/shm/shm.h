@@ -236,7 +236,6 @@ class ShmTransport final : public Transport, public Windows {
     };
 
     struct Peer {
-        const Mapping *mapping = nullptr;
         ControlPage *control = nullptr;
         Endpoint::Line *outgoing = nullptr;
         const Endpoint::Counter *outgoing_released = nullptr; // the peer's
@@ -249,10 +248,7 @@ class ShmTransport final : public Transport, public Windows {
         std::uint64_t received = 0;                               // messages released here
         std::size_t consumed = 0;                                 // bytes of the message at hand
         mutable Shown shown;
-        bool shares_process = false;
-        bool is_beside = false; // on the same core
-        bool is_far = false;    // on one that shares no cache with this rank's
-        pid_t process_id = 0;
+        Context::Rank rank;
         bool may_await = false;           // what was stored since flush()
         bool may_write = false;           // something is granted to it
         Endpoint::Board *board = nullptr; // for the peer
@@ -294,7 +290,6 @@ class ShmTransport final : public Transport, public Windows {
     const Endpoint::Line &first_of(const Peer &from) const { return from.incoming[at(from.received)]; }
     /// A peer's word is never trusted beyond what this rank knows by itself.
     [[noreturn]] void refuse(int peer) const;
-    Attaches attaches(int member) const;
     bool can_attach(int peer) const;
     bool has_room(std::span<const int> peers, std::uint64_t num_lines = 1);
     bool has_read(Peer &to, std::uint64_t number);
