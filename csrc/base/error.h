@@ -3,6 +3,7 @@
 
 #include "base/types.h"
 
+#include <cerrno>
 #include <exception>
 #include <map>
 #include <string>
@@ -73,7 +74,11 @@ struct Failure final : std::exception {
 
     static Failure internal(std::string text) { return Failure(Cause::internal, -1, std::move(text)); }
     /// Of the system call `call`, which just failed with `errno`.
-    static Failure resource(std::string call);
+    static Failure resource(std::string call) {
+        Failure failure(Cause::resource, -1, std::move(call));
+        failure.error_number = errno;
+        return failure;
+    }
     /// Of every use in a forked child.
     static Failure forked() { return Failure(Cause::forked); }
 };
