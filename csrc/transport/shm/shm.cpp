@@ -4,7 +4,6 @@
 #include "transport/shm/attach.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace hocket {
@@ -40,12 +39,7 @@ ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank,
     }
 }
 
-ShmTransport::~ShmTransport() {
-    if (home_.is_here()) leave();
-}
-
 std::vector<std::size_t> ShmTransport::leave() {
-    if (std::exchange(has_left_, true)) return {};
     collect(true);
     std::vector<std::size_t> unread = end_handing();
     for (const Lease &lease : leases_) {

@@ -13,8 +13,6 @@
 #include <array>
 #include <atomic>
 #include <bit>
-#include <chrono>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -155,7 +153,6 @@ class ShmTransport final : public Transport, public Windows {
 
     /// `members` are ranks of the context; offsets lead to each one's endpoint in its arena.
     ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets, Lane lane);
-    ~ShmTransport() override;
 
     Reach reach(std::span<const int> peers) const override;
     MemoryKind memory_of(Bytes bytes, std::span<const int> peers, bool asks_for_pages) override;
@@ -192,8 +189,8 @@ class ShmTransport final : public Transport, public Windows {
     std::atomic<Clock::rep> &arrival_of_next(int peer) const;
     const std::atomic<Clock::rep> &arrival_of_first(int peer) const;
 
-    /// Nothing more is sent or read: slots that all readers have released go back to the pool. Returns those of the
-    /// pool that may still be read.
+    /// Once: nothing more is sent or read, and slots that all readers have released go back to the pool. Returns those
+    /// of the pool that may still be read.
     std::vector<std::size_t> leave();
     std::size_t own_offset() const { return offset_; }
 
@@ -332,8 +329,6 @@ class ShmTransport final : public Transport, public Windows {
     std::size_t part_bytes_; // of a slot that is shared out
     bool may_await_ = false; // any peer
     bool is_far_ = false;    // any peer: its cores share no cache with those of this rank
-    bool has_left_ = false;
-    HomeProcess home_;
 };
 
 } // namespace hocket
