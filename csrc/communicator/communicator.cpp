@@ -5,7 +5,6 @@
 #include <iterator>
 #include <new>
 #include <stdexcept>
-#include <unistd.h>
 #include <utility>
 
 namespace hocket {
@@ -264,12 +263,9 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
     };
     try {
         if (plan_ != call.plan.get()) {
-            auto &[plan, executor] = executors_[call.plan.get()];
-            if (!executor) {
-                plan = call.plan;
-                executor = std::make_unique<Executor>(*plan, carrier(), context_->profile());
-            }
-            plan_ = plan.get();
+            auto &executor = executors_[call.plan];
+            if (!executor) executor = std::make_unique<Executor>(*call.plan, carrier(), context_->profile());
+            plan_ = call.plan.get();
             executor_ = executor.get();
             exchanges_ = executor_->exchanges_with(neighbours_);
         }

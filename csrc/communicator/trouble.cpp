@@ -3,6 +3,7 @@
 #include "communicator/communicator.h"
 
 #include <algorithm>
+#include <ranges>
 #include <sched.h>
 
 namespace hocket {
@@ -84,9 +85,7 @@ std::optional<Failure> Communicator::find_mismatch() const {
             const auto theirs = members_.call_of(member, sequence);
             return theirs && mine && *theirs != *mine;
         };
-        bool found = false;
-        for (int member = 0; member < size() && !found; ++member) found = differs(member);
-        if (!found) continue;
+        if (std::ranges::none_of(std::views::iota(0, size()), differs)) continue;
         await_comers(sequence);
         Failure failure(Cause::mismatch);
         failure.sequence = sequence;
@@ -149,14 +148,6 @@ std::vector<int> Communicator::missing() const {
     auto members = members_.behind(sequence_);
     if (members.empty()) members = members_.stopped();
     return members.empty() ? executor_->waiting_for() : members;
-}
-
-/// Whether the next call need not wait below.
-bool Communicator::all_follow() const {
-    for (int member = 0; member < size(); ++member) {
-        if (!follows(member)) return false;
-    }
-    return true;
 }
 
 /// Before a record is written over: all have come so far that each call is compared by whoever makes it last. Few wait

@@ -3,6 +3,7 @@
 #include "communicator/communicator.h"
 
 #include <algorithm>
+#include <ranges>
 #include <stdexcept>
 #include <utility>
 
@@ -169,7 +170,9 @@ bool Communicator::run_first_before(const Work &work, Clock::time_point until) {
 /// which may raise what its signal handlers raise.
 bool Communicator::may_run_here(const Work &work) const {
     if (work.after_ && (!work.after_->is_passed() || work.after_->failure())) return false;
-    return work.call_.launch.custom == nullptr && (sequence_ % ControlPage::lead != 0 || all_follow());
+    const auto it_follows = [this](int member) { return follows(member); };
+    return work.call_.launch.custom == nullptr &&
+           (sequence_ % ControlPage::lead != 0 || std::ranges::all_of(std::views::iota(0, size()), it_follows));
 }
 
 /// The stream: takes calls in order while nobody else runs one.
