@@ -12,12 +12,6 @@
 #include <utility>
 
 namespace hocket {
-namespace {
-
-Clock::time_point time_if(bool timed) { return timed ? Clock::now() : Clock::time_point{}; }
-
-} // namespace
-
 /// One of the three.
 struct Stream::Item {
     std::unique_ptr<Task> task = nullptr;
@@ -55,7 +49,7 @@ struct Stream::State {
     /// With the lock held: who saw the mark pass finds the stream idle, and later marks pass later.
     void pass(Mark &mark, bool timed, std::uint64_t event) {
         if (event != 0 && is_traced()) recorder->instant(own_lane(), "event reached", event);
-        mark.pass(failure, time_if(timed));
+        mark.pass(failure, timed ? Clock::now() : Clock::time_point{});
     }
     void execute(const Item &item);
 };
