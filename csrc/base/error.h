@@ -32,15 +32,12 @@ struct Fingerprint {
             hash += (word ^ word >> 32) * multiplier;
             multiplier *= 0xff51afd7ed558ccdU;
         };
-        const auto add_pair = [&](std::int32_t high, std::int32_t low) {
-            add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(high)) << 32 | static_cast<std::uint32_t>(low));
-        };
         add(sequence);
         add(count);
         add(schedule);
         add(detail);
-        add_pair(kind, dtype);
-        add_pair(op, root);
+        add(pair_of(kind, dtype));
+        add(pair_of(op, root));
         hash *= 0xff51afd7ed558ccdU;
         return hash ^ hash >> 32;
     }

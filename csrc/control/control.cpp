@@ -8,10 +8,6 @@
 namespace hocket {
 namespace {
 
-std::uint64_t pair(std::int32_t high, std::int32_t low) {
-    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(high)) << 32 | static_cast<std::uint32_t>(low);
-}
-
 std::int32_t high(std::uint64_t both) { return static_cast<std::int32_t>(both >> 32); }
 std::int32_t low(std::uint64_t both) { return static_cast<std::int32_t>(both & 0xffffffffU); }
 
@@ -24,8 +20,8 @@ void CallRecord::write(const Fingerprint &call, SiteOfCall site) {
     schedule_.store(call.schedule, std::memory_order_release);
     detail_.store(call.detail, std::memory_order_release);
     const auto at = static_cast<std::int32_t>(site.number << 1 | (site.is_repeated ? 1U : 0U));
-    site_kind_dtype_.store(pair(at, call.kind << 16 | call.dtype), std::memory_order_release);
-    op_root_.store(pair(call.op, call.root), std::memory_order_release);
+    site_kind_dtype_.store(pair_of(at, call.kind << 16 | call.dtype), std::memory_order_release);
+    op_root_.store(pair_of(call.op, call.root), std::memory_order_release);
     sequence_.store(call.sequence, std::memory_order_release);
 }
 
