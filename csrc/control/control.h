@@ -10,6 +10,7 @@
 #include <atomic>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace hocket {
 
@@ -29,9 +30,8 @@ struct SiteOfCall {
 class CallRecord {
   public:
     void write(const Fingerprint &call, SiteOfCall site);
-    std::optional<Fingerprint> read() const;
-    /// Of the call of this number, if it is here.
-    SiteOfCall read_site(std::uint64_t sequence) const;
+    /// The call of this number, if it is here.
+    std::optional<std::pair<Fingerprint, SiteOfCall>> read(std::uint64_t sequence) const;
 
   private:
     // Numbers of kinds and dtypes are small: the site has room beside them, and costs no cache line of its own.
