@@ -211,8 +211,6 @@ bool Communicator::begin_awaited(const Work &work, Clock::time_point until) {
 
 /// The rest of it, on the stream.
 void Communicator::end_awaited(const Work &work) {
-    patience_ = patience_of(false);
-    lingers_ = false;
     run_part(
         work.call_, work.launching_, [] {},
         [&] {

@@ -199,13 +199,13 @@ void Communicator::serve() {
         }
         std::exception_ptr failure;
         try {
+            lingers_ = false;
+            patience_ = patience_of(false); // whoever launched it computes meanwhile, and needs the core
             if (has_begun) {
                 end_awaited(*work);
             } else {
                 if (work->after_) await_earlier(*work->after_);
                 work->sequence_.store(sequence_ + 1, std::memory_order_relaxed);
-                lingers_ = false;
-                patience_ = patience_of(false); // whoever launched it computes meanwhile, and needs the core
                 run_to_end(work->call_, work->launching_, [] {}, [] {});
             }
         } catch (...) {

@@ -123,8 +123,7 @@ void Members::record(const Failure &failure) const {
     const auto home = take_record();
     if (!home) return;
     AbortRecord &record = at(*home).page.abort;
-    record.cause = static_cast<std::int32_t>(
-        failure.cause == Cause::resource || failure.cause == Cause::internal ? Cause::aborted : failure.cause);
+    record.cause = static_cast<std::int32_t>(failure.cause);
     record.rank = failure.rank;
     record.sequence = failure.sequence;
     record.seconds = failure.seconds;
