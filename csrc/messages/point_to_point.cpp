@@ -34,8 +34,6 @@ PointToPoint::PointToPoint(Context &context, const std::vector<int> &ranks, std:
     pending_.reserve(1); // for one that the machine knows of already
 }
 
-PointToPoint::~PointToPoint() = default; // Communicator has closed it
-
 // Beginning and waiting -----------------------------------------------------------------------------------------------
 
 /// To the machine, with the lock held.

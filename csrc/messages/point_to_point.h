@@ -56,7 +56,6 @@ class PointToPoint {
                  Members &members, bool spin, CommunicatorLane &lane);
     PointToPoint(const PointToPoint &) = delete;
     PointToPoint &operator=(const PointToPoint &) = delete;
-    ~PointToPoint();
 
     /// Begins them in order, once `after` is passed, if there is one, and what was to begin before has begun. Where
     /// that has failed this rank gives up, and they end with its failure. Their memory has to stay until they are

@@ -41,7 +41,9 @@ ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank,
 
 std::vector<std::size_t> ShmTransport::leave() {
     collect(true);
-    std::vector<std::size_t> unread = end_handing();
+    for (Peer &peer : peers_) peer.handed.clear();
+    end_sharing_out();
+    std::vector<std::size_t> unread = std::move(shared_out_); // peers may still read them, or write
     for (const Lease &lease : leases_) {
         if (lease.reserved_for < 0) unread.push_back(lease.slot.offset);
     }
@@ -52,8 +54,6 @@ std::vector<std::size_t> ShmTransport::leave() {
     }
     return unread;
 }
-
-std::uint64_t ShmTransport::released(int peer) const { return released(peer_at(peer)); }
 
 /// Takes the lines of a message in line away from their last reader while the call begins, instead of waiting for them
 /// with what is written there. Longer messages, and ranks that let others run first, are no quicker by that.

@@ -159,7 +159,7 @@ class ShmTransport final : public Transport, public Windows {
     void prepare(int peer, std::size_t num_bytes) override;
     Taken post(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Manner &how = {}) override;
     std::uint64_t posted(int peer) const override { return peer_at(peer).posted; }
-    std::uint64_t released(int peer) const override;
+    std::uint64_t released(int peer) const override { return released(peer_at(peer)); }
     View view(int peer) const override;
     bool copy(int peer, std::byte *destination, std::size_t num_bytes) override;
     void release(int peer, std::size_t num_bytes) override;
@@ -310,7 +310,6 @@ class ShmTransport final : public Transport, public Windows {
     void give_back(Peer &from);
     void have_back(int peer);
     void end_sharing_out();
-    std::vector<std::size_t> end_handing();
     void collect(bool looks);
     bool is_read(const Lease &lease, bool looks);
     bool has_lease_of(int peer) const; // to the slot that is reserved for it

@@ -245,11 +245,4 @@ void ShmTransport::end_sharing_out() {
     shared_out_.erase(free.begin(), free.end());
 }
 
-/// Returns the slots that peers may still read, or write.
-std::vector<std::size_t> ShmTransport::end_handing() {
-    for (Peer &peer : peers_) peer.handed.clear();
-    end_sharing_out();
-    return std::move(shared_out_);
-}
-
 } // namespace hocket
