@@ -15,27 +15,24 @@ ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank,
       peers_(members_.size()), reserved_committed_(members_.size()),
       part_bytes_(piece_bytes / std::max<std::size_t>(members_.size() - 1, 1) / cache_line * cache_line) {
     const int size = static_cast<int>(members_.size());
+    const Endpoint mine(context.arena().mapping()->base() + offset_, size);
     for (int i = 0; i < size; ++i) {
-        const Context::Rank &known = peer_at(i).rank = context.at(members_[static_cast<std::size_t>(i)]);
-        const Mapping &mapping = *known.mapping;
+        const int member = members_[static_cast<std::size_t>(i)];
         const std::size_t offset = offsets[static_cast<std::size_t>(i)];
-        if (offset > mapping.num_bytes() || Endpoint::reserved_bytes(size) > mapping.num_bytes() - offset) {
-            throw Failure::internal("rank " + std::to_string(members_[static_cast<std::size_t>(i)]) +
-                                    " shows an endpoint outside of its arena");
-        }
-        endpoints_.emplace_back(mapping.base() + offset, size);
-        is_far_ = is_far_ || known.is_far;
-    }
-    for (int i = 0; i < size; ++i) {
-        const Endpoint &mine = endpoints_[static_cast<std::size_t>(rank_)],
-                       &theirs = endpoints_[static_cast<std::size_t>(i)];
-        peer_at(i).control = &theirs.control();
-        peer_at(i).outgoing = mine.ring(lane_, i);
-        peer_at(i).outgoing_released = &theirs.released(lane_, rank_);
-        peer_at(i).incoming = theirs.ring(lane_, rank_);
-        peer_at(i).incoming_released = &mine.released(lane_, i);
-        peer_at(i).board = &mine.board(i);
-        peer_at(i).its_board = &theirs.board(rank_);
+        Peer &peer = peer_at(i);
+        peer.rank = context.at(member);
+        const Mapping &mapping = *peer.rank.mapping;
+        if (offset > mapping.num_bytes() || Endpoint::reserved_bytes(size) > mapping.num_bytes() - offset)
+            throw Failure::internal("rank " + std::to_string(member) + " shows an endpoint outside of its arena");
+        const Endpoint &theirs = endpoints_.emplace_back(mapping.base() + offset, size);
+        peer.control = &theirs.control();
+        peer.outgoing = mine.ring(lane_, i);
+        peer.outgoing_released = &theirs.released(lane_, rank_);
+        peer.incoming = theirs.ring(lane_, rank_);
+        peer.incoming_released = &mine.released(lane_, i);
+        peer.board = &mine.board(i);
+        peer.its_board = &theirs.board(rank_);
+        is_far_ = is_far_ || peer.rank.is_far;
     }
 }
 
