@@ -76,8 +76,6 @@ class Matcher {
     /// to those short ones that programs send behind it, and expect to wait for nobody.
     static constexpr unsigned max_unmatched = 64, max_unmatched_longer = 32;
     static_assert(eager_bytes <= max_unmatched_longer * short_bytes, "the longest has credit");
-    /// Up to here a message and its header are one piece of the transport, whichever that is.
-    static constexpr std::size_t joined_bytes = 24;
     /// The transport must outlive this. A peer's word is trusted in nothing: what it cannot mean is a Failure, and so
     /// is what comes from another epoch.
     Matcher(Transport &transport, const Profile &profile, int rank, int num_ranks, std::uint8_t epoch = 0);
@@ -176,16 +174,14 @@ class Matcher {
         std::uint16_t num_long = 0;     // of them longer than what goes unasked in any case; from 0 again
         bool turn_of_data = false;
 
-        // The frame under way: its header, with a short payload; then what is left of it.
+        // The frame under way.
         std::shared_ptr<Exchange> exchange;
-        std::array<std::byte, sizeof(Header) + joined_bytes> frame;
-        Bytes head; // what is left of that
-        Bytes payload;
-        std::size_t payload_bytes = 0; // of the frame in all
-        bool active = false;
+        Header header;
+        Bytes head, payload; // what is left of that, and of what comes behind it
 
+        bool is_in_frame() const { return !head.empty() || !payload.empty(); }
         /// Whether a frame is under way, or may begin.
-        bool has_frames() const { return active || !posted.empty() || !clearances.empty() || !cleared.empty(); }
+        bool has_frames() const { return is_in_frame() || !posted.empty() || !clearances.empty() || !cleared.empty(); }
     };
 
     struct Incoming {
