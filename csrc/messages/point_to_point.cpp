@@ -36,12 +36,6 @@ PointToPoint::PointToPoint(Context &context, const std::vector<int> &ranks, std:
 
 // Beginning and waiting -----------------------------------------------------------------------------------------------
 
-/// To the machine, with the lock held.
-void PointToPoint::give(const std::shared_ptr<Operation> &operation) {
-    if (operation->sends && members_.has_closed(operation->peer)) throw left_by(operation->peer, *operation);
-    matcher_.post(operation);
-}
-
 /// Ends a short send to a member that has closed: only its sender hears of it, and all else goes on, as if it had been
 /// sent a little earlier and not been received. Not where a failure is recorded: then that is told.
 bool PointToPoint::lose(const std::shared_ptr<Operation> &operation) {
@@ -64,7 +58,10 @@ void PointToPoint::post(std::size_t num_new, Round round) {
     try {
         if (failure_) throw *failure_;
         if (num_new == 1 && lose(pending_.back())) return pending_.pop_back();
-        for (std::size_t at = pending_.size() - num_new; at < pending_.size(); ++at) give(pending_[at]);
+        for (const auto &operation : std::span(pending_).last(num_new)) {
+            if (operation->sends && members_.has_closed(operation->peer)) throw left_by(operation->peer, *operation);
+            matcher_.post(operation);
+        }
     } catch (...) { end_with_caught(); }
     step(round);
     if (state_->driven)

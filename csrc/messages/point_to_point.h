@@ -101,7 +101,6 @@ class PointToPoint {
     using Condition = std::function<bool()>;
     enum class Round : std::uint8_t { beginning, usual, thorough };
 
-    void give(const std::shared_ptr<Operation> &operation);
     void post(std::size_t num_new, Round round);
     void defer(const Operations &operations, const std::shared_ptr<Mark> &after);
     void post_deferred(std::size_t num_first, Mark *after);
