@@ -75,8 +75,6 @@ std::size_t Endpoint::reserved_bytes(int num_members) {
            round_up(num_channels * sizeof(Arrivals), page_bytes());
 }
 
-Endpoint::Endpoint(std::byte *base, int num_members) : base_(base), num_members_(num_members) {}
-
 std::size_t Endpoint::place(Lane lane, int peer) const {
     return static_cast<std::size_t>(lane) * static_cast<std::size_t>(num_members_) + static_cast<std::size_t>(peer);
 }

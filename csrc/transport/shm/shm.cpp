@@ -24,8 +24,8 @@ ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank,
         const Mapping &mapping = *peer.rank.mapping;
         if (offset > mapping.num_bytes() || Endpoint::reserved_bytes(size) > mapping.num_bytes() - offset)
             throw Failure::internal("rank " + std::to_string(member) + " shows an endpoint outside of its arena");
-        const Endpoint &theirs = endpoints_.emplace_back(mapping.base() + offset, size);
-        peer.control = &theirs.control();
+        const Endpoint theirs(mapping.base() + offset, size);
+        peer.endpoint = theirs;
         peer.outgoing = mine.ring(lane_, i);
         peer.outgoing_released = &theirs.released(lane_, rank_);
         peer.incoming = theirs.ring(lane_, rank_);
@@ -44,10 +44,9 @@ std::vector<std::size_t> ShmTransport::leave() {
     for (const Lease &lease : leases_) {
         if (lease.reserved_for < 0) unread.push_back(lease.slot.offset);
     }
-    const Endpoint &mine = endpoints_[static_cast<std::size_t>(rank_)];
     for (int peer = 0; peer < size(); ++peer) {
         if (!reserved_committed_[static_cast<std::size_t>(peer)] || has_lease_of(peer)) continue;
-        context_.arena().decommit(offset_ + mine.reserved_slot(lane_, peer), piece_bytes);
+        context_.arena().decommit(offset_ + endpoint(rank_).reserved_slot(lane_, peer), piece_bytes);
     }
     return unread;
 }
@@ -318,7 +317,7 @@ void ShmTransport::flush() {
     // Either the peer sees what was stored, or this rank that it sleeps.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     for (Peer &peer : peers_) {
-        if (std::exchange(peer.may_await, false)) peer.control->ring();
+        if (std::exchange(peer.may_await, false)) peer.endpoint.control().ring();
     }
 }
 

@@ -120,7 +120,7 @@ class Endpoint {
     static std::size_t committed_bytes(int num_members);
     static std::size_t reserved_bytes(int num_members);
 
-    Endpoint(std::byte *base, int num_members);
+    Endpoint(std::byte *base, int num_members) : base_(base), num_members_(num_members) {}
 
     ControlPage &control() const { return *reinterpret_cast<ControlPage *>(base_); }
     /// Written by this rank, read by `peer`.
@@ -196,7 +196,7 @@ class ShmTransport final : public Transport, public Windows {
 
     int size() const { return static_cast<int>(peers_.size()); }
     std::uint64_t ring_size() const { return ring_size_; }
-    const Endpoint &endpoint(int member) const { return endpoints_[static_cast<std::size_t>(member)]; }
+    const Endpoint &endpoint(int member) const { return peer_at(member).endpoint; }
     ControlPage &control(int member) const { return endpoint(member).control(); }
 
   private:
@@ -233,7 +233,7 @@ class ShmTransport final : public Transport, public Windows {
     };
 
     struct Peer {
-        ControlPage *control = nullptr;
+        Endpoint endpoint{nullptr, 0};
         Endpoint::Line *outgoing = nullptr;
         const Endpoint::Counter *outgoing_released = nullptr; // the peer's
         const Endpoint::Line *incoming = nullptr;             // the peer's
@@ -320,7 +320,6 @@ class ShmTransport final : public Transport, public Windows {
     Lane lane_;
     std::uint64_t ring_size_;
     std::size_t offset_; // of the own endpoint
-    std::vector<Endpoint> endpoints_;
     std::vector<Peer> peers_;
     std::vector<Lease> leases_;           // the one at hand last
     std::vector<std::size_t> shared_out_; // slots of which each peer has a part

@@ -60,7 +60,7 @@ ShmTransport::Lease *ShmTransport::slot_for(std::span<const int> peers, std::siz
     // 3 proves every schedule under just that condition.
     const int owner = std::ranges::min(peers);
     if (has_lease_of(owner)) return nullptr;
-    const std::size_t offset = offset_ + endpoints_[static_cast<std::size_t>(rank_)].reserved_slot(lane_, owner);
+    const std::size_t offset = offset_ + endpoint(rank_).reserved_slot(lane_, owner);
     if (!reserved_committed_[static_cast<std::size_t>(owner)]) context_.arena().commit(offset, piece_bytes);
     reserved_committed_[static_cast<std::size_t>(owner)] = true;
     return &leases_.emplace_back(Lease{.slot = {.offset = offset}, .reserved_for = owner});
