@@ -12,19 +12,17 @@ void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> wi
     std::uint32_t num_windows = 0;
     for (const Window &window : windows) {
         if (num_windows == Endpoint::Board::max_windows) break;
-        std::byte *place = window.place;
         Endpoint::Board::Entry entry{.step = window.step,
                                      .order = window.order,
                                      .after_step = window.after_step,
                                      .after_order = window.after_order,
-                                     .place = reinterpret_cast<std::uintptr_t>(place),
+                                     .place = reinterpret_cast<std::uintptr_t>(window.place),
                                      .num_bytes = window.num_bytes,
                                      .tier = Endpoint::Tier::address};
-        if (!to.rank.shares_process && arena.contains(place, window.num_bytes)) {
+        if (!to.rank.shares_process) {
+            if (!arena.contains(window.place, window.num_bytes)) continue;
             entry.tier = Endpoint::Tier::arena;
-            entry.place = static_cast<std::uint64_t>(place - arena.base());
-        } else if (!to.rank.shares_process) {
-            continue;
+            entry.place = static_cast<std::uint64_t>(window.place - arena.base());
         }
         to.board->entries[num_windows++] = entry;
     }
