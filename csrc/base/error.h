@@ -3,9 +3,11 @@
 
 #include "base/types.h"
 
+#include <cerrno>
 #include <exception>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace hocket {
@@ -30,15 +32,12 @@ struct Fingerprint {
             hash += (word ^ word >> 32) * multiplier;
             multiplier *= 0xff51afd7ed558ccdU;
         };
-        const auto add_pair = [&](std::int32_t high, std::int32_t low) {
-            add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(high)) << 32 | static_cast<std::uint32_t>(low));
-        };
         add(sequence);
         add(count);
         add(schedule);
         add(detail);
-        add_pair(kind, dtype);
-        add_pair(op, root);
+        add(pair_of(kind, dtype));
+        add(pair_of(op, root));
         hash *= 0xff51afd7ed558ccdU;
         return hash ^ hash >> 32;
     }
@@ -53,8 +52,11 @@ struct Fingerprint {
 enum class Cause : std::int32_t { none, mismatch, timeout, died, aborted, forked, resource, internal };
 
 struct Failure final : std::exception {
-    Cause cause = Cause::internal;
-    int rank = -1; // the guilty one, where there is one
+    explicit Failure(Cause its_cause = Cause::internal, int its_rank = -1, std::string its_text = "")
+        : cause(its_cause), rank(its_rank), text(std::move(its_text)) {}
+
+    Cause cause;
+    int rank; // the guilty one, where there is one; else -1
     std::uint64_t sequence = 0;
     double seconds = 0;
     int error_number = 0;
@@ -67,11 +69,15 @@ struct Failure final : std::exception {
 
     const char *what() const noexcept override { return text.c_str(); }
 
-    static Failure internal(std::string text);
+    static Failure internal(std::string text) { return Failure(Cause::internal, -1, std::move(text)); }
     /// Of the system call `call`, which just failed with `errno`.
-    static Failure resource(std::string call);
+    static Failure resource(std::string call) {
+        Failure failure(Cause::resource, -1, std::move(call));
+        failure.error_number = errno;
+        return failure;
+    }
     /// Of every use in a forked child.
-    static Failure forked();
+    static Failure forked() { return Failure(Cause::forked); }
 };
 
 } // namespace hocket

@@ -1,10 +1,12 @@
 #include "base/system.h"
 
+#include <cerrno>
 #include <fstream>
 #include <iterator>
 #include <pthread.h>
-#include <string>
 #include <sys/stat.h>
+#include <system_error>
+#include <utility>
 
 namespace hocket {
 
@@ -30,6 +32,18 @@ bool is_stopped(pid_t process) {
     const std::string text(std::istreambuf_iterator<char>(file), {});
     const auto state = text.rfind(") "); // the name before it may hold anything
     return state != std::string::npos && state + 2 < text.size() && (text[state + 2] == 'T' || text[state + 2] == 't');
+}
+
+std::thread start_thread(const std::string &name, std::function<void()> run) {
+    try {
+        return std::thread([run = std::move(run)] {
+            enter_own_thread();
+            run();
+        });
+    } catch (const std::system_error &error) {
+        errno = error.code().value();
+        throw Failure::resource("starting " + name);
+    }
 }
 
 } // namespace hocket

@@ -1,15 +1,20 @@
 // The little that we need of the system beyond the C++ library: futexes between processes, and signal masks.
 #pragma once
 
+#include "base/error.h"
+
 #include <atomic>
 #include <chrono>
 #include <climits>
 #include <csignal>
 #include <cstdint>
 #include <ctime>
+#include <functional>
 #include <linux/futex.h>
 #include <memory>
+#include <string>
 #include <sys/syscall.h>
+#include <thread>
 #include <unistd.h>
 
 namespace hocket {
@@ -63,10 +68,23 @@ inline std::uint64_t ticks() {
 #endif
 }
 
-/// Grows in each forked child, once fork_generation() was called. What was made under another generation belongs to the
-/// parent, threads and locks included.
+/// Grows in each forked child, once fork_generation() was called.
 inline std::atomic<unsigned> generation{0};
 unsigned fork_generation();
+
+/// The process that this was made in. What stands beside it belongs there, threads and locks included, and not to a
+/// forked child.
+class HomeProcess {
+  public:
+    bool is_here() const { return generation_ == generation.load(std::memory_order_relaxed); }
+    /// Throws in a forked child.
+    void check() const {
+        if (!is_here()) throw Failure::forked();
+    }
+
+  private:
+    unsigned generation_ = fork_generation();
+};
 
 /// What the system maps at a time: 4 KiB on x86, up to 64 KiB elsewhere.
 std::size_t page_bytes();
@@ -85,12 +103,13 @@ template <typename T> class OfThisProcess {
     ~OfThisProcess() {
         if (!is_here()) static_cast<void>(value_.release());
     }
-    bool is_here() const { return generation_ == generation.load(std::memory_order_relaxed); }
+    bool is_here() const { return home_.is_here(); }
+    void check_here() const { home_.check(); }
     T &operator*() const { return *value_; }
     T *operator->() const { return value_.get(); }
 
   private:
-    unsigned generation_ = fork_generation();
+    HomeProcess home_;
     std::unique_ptr<T> value_ = std::make_unique<T>();
 };
 
@@ -104,5 +123,8 @@ inline void enter_own_thread() {
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, nullptr);
 }
+
+/// One of our own threads. Throws a resource failure where the system has none: of "starting `name`".
+std::thread start_thread(const std::string &name, std::function<void()> run);
 
 } // namespace hocket

@@ -63,6 +63,11 @@ using Bytes = std::span<const std::byte>;
 /// The next state of a hash: nothing is lost, as the factor is odd, and the order of words counts.
 constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t word) { return (hash ^ word) * 0x9e3779b97f4a7c15U; }
 
+/// Two numbers as one word.
+constexpr std::uint64_t pair_of(std::int32_t high, std::int32_t low) {
+    return std::uint64_t{static_cast<std::uint32_t>(high)} << 32 | static_cast<std::uint32_t>(low);
+}
+
 constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
 }

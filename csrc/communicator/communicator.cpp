@@ -4,15 +4,10 @@
 #include <cerrno>
 #include <iterator>
 #include <new>
-#include <sched.h>
 #include <stdexcept>
-#include <system_error>
-#include <unistd.h>
 #include <utility>
 
 namespace hocket {
-
-using namespace std::chrono_literals;
 
 namespace {
 
@@ -20,9 +15,9 @@ namespace {
 std::vector<Member> members_of(const Context &context, std::span<const int> ranks, const ShmTransport &transport) {
     std::vector<Member> members;
     for (const int rank : ranks) {
+        const Context::Rank &known = context.at(rank);
         const Endpoint &endpoint = transport.endpoint(static_cast<int>(members.size()));
-        members.push_back(
-            {rank, context.shares_process(rank), context.presence(rank), endpoint.control(), endpoint.aborted_calls()});
+        members.push_back({rank, known.shares_process, *known.presence, endpoint.control(), endpoint.aborted_calls()});
     }
     return members;
 }
@@ -41,8 +36,9 @@ Communicator::Communicator(std::shared_ptr<Context> context, std::vector<int> me
       first_ticks_(ticks()), first_time_(Clock::now()), patience_(spin) {
     for (int member = 0; member < size(); ++member) {
         if (member == rank) continue;
-        if (context_->shares_process(members[static_cast<std::size_t>(member)])) shares_process_ = true;
-        if (context_->is_neighbour(members[static_cast<std::size_t>(member)])) neighbours_.push_back(member);
+        const Context::Rank &other = context_->at(members[static_cast<std::size_t>(member)]);
+        if (other.shares_process) shares_process_ = true;
+        if (other.is_neighbour) neighbours_.push_back(member);
     }
 }
 
@@ -51,10 +47,6 @@ Communicator::~Communicator() {
         close([] {});
     } catch (...) { // the peers have been told already, and a destructor has nobody to tell
     }
-}
-
-void Communicator::check_usable() const {
-    if (!queue_.is_here()) throw Failure::forked();
 }
 
 void Communicator::finish(const std::function<void()> &interrupted) {
@@ -222,8 +214,6 @@ bool Communicator::begin_awaited(const Work &work, Clock::time_point until) {
 
 /// The rest of it, on the stream.
 void Communicator::end_awaited(const Work &work) {
-    patience_ = patience_of(false);
-    lingers_ = false;
     run_part(
         work.call_, work.launching_, [] {},
         [&] {
@@ -274,12 +264,9 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
     };
     try {
         if (plan_ != call.plan.get()) {
-            auto &[plan, executor] = executors_[call.plan.get()];
-            if (!executor) {
-                plan = call.plan;
-                executor = std::make_unique<Executor>(*plan, carrier(), context_->profile());
-            }
-            plan_ = plan.get();
+            auto &executor = executors_[call.plan];
+            if (!executor) executor = std::make_unique<Executor>(*call.plan, carrier(), context_->profile());
+            plan_ = call.plan.get();
             executor_ = executor.get();
             exchanges_ = executor_->exchanges_with(neighbours_);
         }
@@ -382,25 +369,13 @@ bool Communicator::rest(const Call &call, Clock::time_point until) {
         if (!linger()) patience_.pass();
         return true;
     }
-    ControlPage &page = own();
-    const std::uint32_t bell = page.bell.load(std::memory_order_seq_cst);
-    page.sleeping.fetch_add(1, std::memory_order_seq_cst);
-    // Whoever stored something before it could see the flag is seen now; whoever stores later rings the bell.
-    try {
-        const std::uint64_t moves = executor_->num_moves();
-        const auto now = Clock::now();
-        if (!executor_->advance() && executor_->num_moves() == moves) {
-            examine(true);
-            const auto limit = std::min<std::chrono::nanoseconds>(
-                {attention, carrier().until_arrival(now), std::max<std::chrono::nanoseconds>(until - now, 0ns)});
-            const auto left = std::min(limit, messages_.help(now, true));
-            if (left.count() > 0) futex_wait(page.bell, bell, left);
-        }
-    } catch (...) {
-        page.sleeping.fetch_sub(1, std::memory_order_relaxed);
-        throw;
-    }
-    page.sleeping.fetch_sub(1, std::memory_order_relaxed);
+    const Sleeper sleeper(own());
+    const std::uint64_t moves = executor_->num_moves();
+    const auto now = Clock::now();
+    if (executor_->advance() || executor_->num_moves() != moves) return true;
+    examine(true);
+    const auto arrival = carrier().until_arrival(now);
+    sleeper.sleep(std::min<std::chrono::nanoseconds>({attention, arrival, until - now, messages_.help(now, true)}));
     return true;
 }
 
@@ -409,13 +384,11 @@ void Communicator::look_at_clock(const Call &call, Clock::time_point now) {
     const auto waited = now - started_;
     if (waited >= call.timeout) {
         examine(true); // a better reason, if there is one
-        Failure failure;
-        failure.cause = Cause::timeout;
-        failure.rank = rank(); // whose patience has ended; others are told of it
+        // The rank is that whose patience has ended; others are told of it.
+        Failure failure(Cause::timeout, rank(), members_.circle());
         failure.sequence = sequence_;
         failure.seconds = std::chrono::duration<double>(call.timeout).count();
         failure.missing = missing();
-        failure.text = members_.circle();
         const auto has_come = [this](int member) { return members_.last_call(member) >= sequence_; };
         if (std::ranges::none_of(failure.missing, has_come)) { // else nobody knows what these wait for
             for (int member = 0; member < size(); ++member) {

@@ -165,9 +165,7 @@ class Communicator {
     void await_members(const std::function<void()> &interrupted) const;
     void await_followers(const Call &call, const Hook &interrupted, const Hook &before_wait);
     bool follows(int member) const { return members_.last_call(member) + ControlPage::lead > sequence_; }
-    bool all_follow() const;
     std::vector<int> missing() const;
-    void check_usable() const;
     void leave();
     void end_turn();
     void serve();
@@ -186,7 +184,7 @@ class Communicator {
 
     bool spin_; // of a call in its caller's thread
     // Used by whoever runs the current call: the queue's `turn` passes them on.
-    std::map<const Plan *, std::pair<std::shared_ptr<const Plan>, std::unique_ptr<Executor>>> executors_;
+    std::map<std::shared_ptr<const Plan>, std::unique_ptr<Executor>> executors_;
     const Plan *plan_ = nullptr; // of the last call, and its executor
     Executor *executor_ = nullptr;
     const Plan *named_ = nullptr; // of the last call that a trace has, and the name that this has there

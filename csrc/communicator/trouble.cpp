@@ -3,6 +3,7 @@
 #include "communicator/communicator.h"
 
 #include <algorithm>
+#include <ranges>
 #include <sched.h>
 
 namespace hocket {
@@ -12,11 +13,8 @@ using namespace std::chrono_literals;
 constexpr auto comers_time = 100ms; // for members to make a call that fails anyway
 
 void Communicator::abort(const std::string &reason, bool only_later) {
-    check_usable();
-    Failure failure;
-    failure.cause = Cause::aborted;
-    failure.rank = rank();
-    failure.text = reason;
+    queue_.check_here();
+    Failure failure(Cause::aborted, rank(), reason);
     const std::scoped_lock lock(queue_->mutex); // another thread may be closing
     if (queue_->left) return;
     const auto next_or_present = [&] { // read in this order, as one may begin or end meanwhile
@@ -87,16 +85,13 @@ std::optional<Failure> Communicator::find_mismatch() const {
             const auto theirs = members_.call_of(member, sequence);
             return theirs && mine && *theirs != *mine;
         };
-        bool found = false;
-        for (int member = 0; member < size() && !found; ++member) found = differs(member);
-        if (!found) continue;
+        if (std::ranges::none_of(std::views::iota(0, size()), differs)) continue;
         await_comers(sequence);
-        Failure failure;
+        Failure failure(Cause::mismatch);
+        failure.sequence = sequence;
         for (int member = 0; member < size(); ++member) {
             if (const auto theirs = members_.call_of(member, sequence)) failure.calls[member] = *theirs;
         }
-        failure.cause = Cause::mismatch;
-        failure.sequence = sequence;
         return failure;
     }
     return std::nullopt;
@@ -106,8 +101,7 @@ std::optional<Failure> Communicator::find_mismatch() const {
 /// reach back to where they began to.
 void Communicator::fail_at_difference_to(int peer) {
     if (const auto mismatch = find_mismatch()) fail(*mismatch);
-    Failure failure;
-    failure.cause = Cause::mismatch;
+    Failure failure(Cause::mismatch);
     failure.sequence = sequence_;
     for (int member : {rank(), peer}) {
         if (const auto call = members_.call_of(member, members_.last_call(member))) failure.calls[member] = *call;
@@ -118,10 +112,9 @@ void Communicator::fail_at_difference_to(int peer) {
 /// Only the two ranks know how much one sends to the other, so only they are told of.
 void Communicator::fail_at_size(const Call &call, const ForeignSize &size) {
     if (const auto mismatch = find_mismatch()) fail(*mismatch);
-    Failure failure;
-    failure.cause = Cause::mismatch;
+    Failure failure(Cause::mismatch, -1,
+                    "for the block from " + members_.name_of(size.peer) + " to " + members_.name_of(rank()));
     failure.sequence = sequence_;
-    failure.text = "for the block from " + members_.name_of(size.peer) + " to " + members_.name_of(rank());
     failure.calls[rank()] = failure.calls[size.peer] = call.fingerprint;
     failure.calls[rank()].sequence = failure.calls[size.peer].sequence = sequence_;
     failure.calls[rank()].count = size.expected;
@@ -157,14 +150,6 @@ std::vector<int> Communicator::missing() const {
     return members.empty() ? executor_->waiting_for() : members;
 }
 
-/// Whether the next call need not wait below.
-bool Communicator::all_follow() const {
-    for (int member = 0; member < size(); ++member) {
-        if (!follows(member)) return false;
-    }
-    return true;
-}
-
 /// Before a record is written over: all have come so far that each call is compared by whoever makes it last. Few wait
 /// here: the messages of a call keep ranks closer together.
 void Communicator::await_followers(const Call &call, const Hook &interrupted, const Hook &before_wait) {
@@ -177,12 +162,10 @@ void Communicator::await_followers(const Call &call, const Hook &interrupted, co
         Patience patience = patience_of(spin_);
         while (!patience.try_until(it_follows)) {
             if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_ || passed_over_) examine(false, 1);
-            Failure failure;
-            failure.sequence = sequence_ + 1;
             if (members_.has_closed(member) && !it_follows()) fail_at_closed(member, sequence_ + 1);
             if (Clock::now() - start >= call.timeout) {
-                failure.cause = Cause::timeout;
-                failure.rank = rank();
+                Failure failure(Cause::timeout, rank());
+                failure.sequence = sequence_ + 1;
                 failure.seconds = std::chrono::duration<double>(call.timeout).count();
                 failure.missing = members_.behind(sequence_ + 1 - ControlPage::lead);
                 fail(failure);

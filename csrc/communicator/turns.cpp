@@ -3,14 +3,13 @@
 #include "communicator/communicator.h"
 
 #include <algorithm>
-#include <cerrno>
+#include <ranges>
 #include <stdexcept>
-#include <system_error>
 #include <utility>
 
 namespace hocket {
 void Communicator::run(const Call &call, const Hook &interrupted, const Hook &before_wait) {
-    check_usable();
+    queue_.check_here();
     if (!take_turn()) {
         before_wait();
         return run_on_stream(call, interrupted);
@@ -90,19 +89,14 @@ std::shared_ptr<Work> Communicator::submit(Call call, std::shared_ptr<Mark> afte
 }
 
 void Communicator::submit(std::shared_ptr<Work> work, std::shared_ptr<Mark> after) {
-    check_usable();
+    queue_.check_here();
     work->after_ = std::move(after);
     if (lane_.is_on()) work->begin_launch(lane_);
     const std::scoped_lock lock(queue_->mutex);
     if (queue_->closing) throw members_.closed_here();
     if (!queue_->has_stream) {
         if (queue_->stream.joinable()) queue_->stream.join(); // it has let go of the mutex
-        try {
-            queue_->stream = std::thread([this] { serve(); });
-        } catch (const std::system_error &error) {
-            errno = error.code().value();
-            throw Failure::resource("starting the stream thread");
-        }
+        queue_->stream = start_thread("the stream thread", [this] { serve(); });
         queue_->has_stream = true;
     }
     queue_->works.push_back(work);
@@ -128,7 +122,7 @@ std::shared_ptr<Work> Communicator::take_first(std::shared_ptr<Mark> &before) {
 }
 
 void Communicator::run_awaited(const Work &work, Clock::time_point until) {
-    check_usable();
+    queue_.check_here();
     const auto now = Clock::now();
     {
         const std::scoped_lock lock(queue_->mutex);
@@ -176,12 +170,13 @@ bool Communicator::run_first_before(const Work &work, Clock::time_point until) {
 /// which may raise what its signal handlers raise.
 bool Communicator::may_run_here(const Work &work) const {
     if (work.after_ && (!work.after_->is_passed() || work.after_->failure())) return false;
-    return work.call_.launch.custom == nullptr && (sequence_ % ControlPage::lead != 0 || all_follow());
+    const auto it_follows = [this](int member) { return follows(member); };
+    return work.call_.launch.custom == nullptr &&
+           (sequence_ % ControlPage::lead != 0 || std::ranges::all_of(std::views::iota(0, size()), it_follows));
 }
 
 /// The stream: takes calls in order while nobody else runs one.
 void Communicator::serve() {
-    enter_own_thread();
     for (;;) {
         std::shared_ptr<Work> work;
         std::shared_ptr<Mark> before;
@@ -204,13 +199,13 @@ void Communicator::serve() {
         }
         std::exception_ptr failure;
         try {
+            lingers_ = false;
+            patience_ = patience_of(false); // whoever launched it computes meanwhile, and needs the core
             if (has_begun) {
                 end_awaited(*work);
             } else {
                 if (work->after_) await_earlier(*work->after_);
                 work->sequence_.store(sequence_ + 1, std::memory_order_relaxed);
-                lingers_ = false;
-                patience_ = patience_of(false); // whoever launched it computes meanwhile, and needs the core
                 run_to_end(work->call_, work->launching_, [] {}, [] {});
             }
         } catch (...) {

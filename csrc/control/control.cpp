@@ -8,10 +8,6 @@
 namespace hocket {
 namespace {
 
-std::uint64_t pair(std::int32_t high, std::int32_t low) {
-    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(high)) << 32 | static_cast<std::uint32_t>(low);
-}
-
 std::int32_t high(std::uint64_t both) { return static_cast<std::int32_t>(both >> 32); }
 std::int32_t low(std::uint64_t both) { return static_cast<std::int32_t>(both & 0xffffffffU); }
 
@@ -24,34 +20,27 @@ void CallRecord::write(const Fingerprint &call, SiteOfCall site) {
     schedule_.store(call.schedule, std::memory_order_release);
     detail_.store(call.detail, std::memory_order_release);
     const auto at = static_cast<std::int32_t>(site.number << 1 | (site.is_repeated ? 1U : 0U));
-    site_kind_dtype_.store(pair(at, call.kind << 16 | call.dtype), std::memory_order_release);
-    op_root_.store(pair(call.op, call.root), std::memory_order_release);
+    site_kind_dtype_.store(pair_of(at, call.kind << 16 | call.dtype), std::memory_order_release);
+    op_root_.store(pair_of(call.op, call.root), std::memory_order_release);
     sequence_.store(call.sequence, std::memory_order_release);
 }
 
-std::optional<Fingerprint> CallRecord::read() const {
-    Fingerprint call;
-    call.sequence = sequence_.load(std::memory_order_seq_cst);
-    if (call.sequence == 0) return std::nullopt;
+std::optional<std::pair<Fingerprint, SiteOfCall>> CallRecord::read(std::uint64_t sequence) const {
+    if (sequence == 0 || sequence_.load(std::memory_order_seq_cst) != sequence) return std::nullopt;
+    Fingerprint call{.sequence = sequence};
     call.count = count_.load(std::memory_order_acquire);
     call.schedule = schedule_.load(std::memory_order_acquire);
     call.detail = detail_.load(std::memory_order_acquire);
-    const std::int32_t kind_dtype = low(site_kind_dtype_.load(std::memory_order_acquire));
+    const std::uint64_t site_kind_dtype = site_kind_dtype_.load(std::memory_order_acquire);
     const std::uint64_t op_root = op_root_.load(std::memory_order_acquire);
     // A writer that came in between has already stored another sequence, which the acquires above make visible.
-    if (sequence_.load(std::memory_order_acquire) != call.sequence) return std::nullopt;
-    call.kind = kind_dtype >> 16;
-    call.dtype = kind_dtype & 0xffff;
+    if (sequence_.load(std::memory_order_acquire) != sequence) return std::nullopt;
+    call.kind = low(site_kind_dtype) >> 16;
+    call.dtype = low(site_kind_dtype) & 0xffff;
     call.op = high(op_root);
     call.root = low(op_root);
-    return call;
-}
-
-SiteOfCall CallRecord::read_site(std::uint64_t sequence) const {
-    if (sequence_.load(std::memory_order_acquire) != sequence) return {};
-    const auto at = static_cast<std::uint32_t>(high(site_kind_dtype_.load(std::memory_order_acquire)));
-    if (sequence_.load(std::memory_order_acquire) != sequence) return {};
-    return {at >> 1, (at & 1) != 0};
+    const auto at = static_cast<std::uint32_t>(high(site_kind_dtype));
+    return std::pair(call, SiteOfCall{at >> 1, (at & 1) != 0});
 }
 
 void SiteRecord::write(const Site &site) {
@@ -79,12 +68,14 @@ std::string SiteRecord::read(std::uint32_t number) const {
 }
 
 std::optional<Fingerprint> ControlPage::call_of(std::uint64_t sequence) const {
-    const auto call = calls[sequence % history].read();
-    return call && call->sequence == sequence ? call : std::nullopt;
+    const auto noted = calls[sequence % history].read(sequence);
+    return noted ? std::optional(noted->first) : std::nullopt;
 }
 
 std::string ControlPage::site_of(std::uint64_t sequence) const {
-    const SiteOfCall at = calls[sequence % history].read_site(sequence);
+    const auto noted = calls[sequence % history].read(sequence);
+    if (!noted) return "";
+    const SiteOfCall at = noted->second;
     std::string text = sites[at.number % num_sites].read(at.number);
     return text.empty() || !at.is_repeated ? text : text + ", repeated";
 }

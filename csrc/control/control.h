@@ -10,6 +10,7 @@
 #include <atomic>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace hocket {
 
@@ -29,9 +30,8 @@ struct SiteOfCall {
 class CallRecord {
   public:
     void write(const Fingerprint &call, SiteOfCall site);
-    std::optional<Fingerprint> read() const;
-    /// Of the call of this number, if it is here.
-    SiteOfCall read_site(std::uint64_t sequence) const;
+    /// The call of this number, if it is here.
+    std::optional<std::pair<Fingerprint, SiteOfCall>> read(std::uint64_t sequence) const;
 
   private:
     // Numbers of kinds and dtypes are small: the site has room beside them, and costs no cache line of its own.
@@ -148,6 +148,26 @@ struct ControlPage {
         alarm.fetch_add(1, std::memory_order_seq_cst);
         ring();
     }
+};
+
+/// The owner of a page is about to sleep, while this stands. Whoever has stored something before it could see that is
+/// seen by a look from now on; whoever stores later rings the bell, which ends the sleep.
+class Sleeper {
+  public:
+    explicit Sleeper(ControlPage &page) : page_(page), bell_(page.bell.load(std::memory_order_seq_cst)) {
+        page_.sleeping.fetch_add(1, std::memory_order_seq_cst);
+    }
+    Sleeper(const Sleeper &) = delete;
+    Sleeper &operator=(const Sleeper &) = delete;
+    ~Sleeper() { page_.sleeping.fetch_sub(1, std::memory_order_relaxed); }
+
+    void sleep(std::chrono::nanoseconds limit) const {
+        if (limit.count() > 0) futex_wait(page_.bell, bell_, limit);
+    }
+
+  private:
+    ControlPage &page_;
+    std::uint32_t bell_;
 };
 
 } // namespace hocket

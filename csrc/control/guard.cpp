@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <linux/futex.h>
 #include <sys/syscall.h>
-#include <system_error>
 #include <unistd.h>
 
 namespace hocket {
@@ -20,14 +19,8 @@ constexpr std::uint32_t refused = 4; // by the system: it has ended
 
 } // namespace
 
-Guard::Guard(Presence &own) : own_(own) {
-    try {
-        thread_ = std::thread([this] { run(); });
-    } catch (const std::system_error &error) {
-        errno = error.code().value();
-        throw Failure::resource("starting the guard thread");
-    }
-    while (phase_.load(std::memory_order_acquire) == starting) futex_wait(phase_, starting);
+Guard::Guard(Presence &own) : own_(own), thread_(start_thread("the guard thread", [this] { run(); })) {
+    phase_.wait(starting, std::memory_order_acquire);
     if (phase_.load(std::memory_order_acquire) != refused) return;
     thread_.join();
     errno = refusal_;
@@ -38,11 +31,10 @@ void Guard::watch(int rank, std::vector<Rank> ranks) {
     rank_ = static_cast<std::size_t>(rank);
     ranks_ = std::move(ranks);
     phase_.store(watching, std::memory_order_seq_cst);
-    futex_wake(phase_);
+    phase_.notify_all();
 }
 
 void Guard::run() {
-    enter_own_thread();
     robust_list_head head{};
     head.futex_offset = static_cast<long>(offsetof(Presence, word)) - static_cast<long>(offsetof(Presence, next));
     head.list.next = reinterpret_cast<robust_list *>(&own_.next);
@@ -51,17 +43,15 @@ void Guard::run() {
     if (syscall(SYS_set_robust_list, &head, sizeof head) != 0) {
         refusal_ = errno;
         phase_.store(refused, std::memory_order_seq_cst);
-        futex_wake(phase_);
+        phase_.notify_all();
         return;
     }
     own_.word.store(static_cast<std::uint32_t>(syscall(SYS_gettid)), std::memory_order_seq_cst);
     phase_.store(holding, std::memory_order_seq_cst);
-    futex_wake(phase_);
-    for (std::uint32_t phase = holding; phase == holding; phase = phase_.load(std::memory_order_seq_cst)) {
-        futex_wait(phase_, holding);
-    }
+    phase_.notify_all();
+    phase_.wait(holding, std::memory_order_seq_cst);
     watch_others();
-    for (std::uint32_t phase = phase_.load(); phase != stopping; phase = phase_.load()) futex_wait(phase_, phase);
+    phase_.wait(watching, std::memory_order_seq_cst);
     head.list.next = &head.list;
     syscall(SYS_set_robust_list, nullptr, sizeof head); // the kernel must not follow it once this frame is gone
     if ((own_.word.exchange(0) & FUTEX_WAITERS) != 0) futex_wake(own_.word);
@@ -92,7 +82,7 @@ void Guard::watch_others() {
 
 void Guard::stop() {
     phase_.store(stopping, std::memory_order_seq_cst);
-    futex_wake(phase_);
+    phase_.notify_all();
     for (std::size_t peer = 0; peer < ranks_.size(); ++peer) {
         if (peer == rank_) continue;
         std::atomic<std::uint32_t> &word = ranks_[peer].presence.get().word;

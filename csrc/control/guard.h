@@ -67,7 +67,7 @@ class Guard {
     Presence &own_;
     std::size_t rank_ = 0;
     std::vector<Rank> ranks_;             // written by watch() before `phase_` tells the thread
-    std::atomic<std::uint32_t> phase_{0}; // futex between this object and its thread: see guard.cpp
+    std::atomic<std::uint32_t> phase_{0}; // between this object and its thread: see guard.cpp
     int refusal_ = 0;                     // errno; written before `phase_` tells of it
     std::thread thread_;
 };

@@ -89,9 +89,7 @@ std::vector<int> Members::stopped() const {
 std::optional<Failure> Members::find_death(std::uint64_t sequence) const {
     for (int member = 0; member < size(); ++member) {
         if (!is_dead(member) || has_closed(member)) continue;
-        Failure failure;
-        failure.cause = Cause::died;
-        failure.rank = member;
+        Failure failure(Cause::died, member);
         failure.sequence = sequence;
         return failure;
     }
@@ -125,8 +123,7 @@ void Members::record(const Failure &failure) const {
     const auto home = take_record();
     if (!home) return;
     AbortRecord &record = at(*home).page.abort;
-    record.cause = static_cast<std::int32_t>(
-        failure.cause == Cause::resource || failure.cause == Cause::internal ? Cause::aborted : failure.cause);
+    record.cause = static_cast<std::int32_t>(failure.cause);
     record.rank = failure.rank;
     record.sequence = failure.sequence;
     record.seconds = failure.seconds;
@@ -154,12 +151,10 @@ std::optional<Failure> Members::recorded_failure() const {
         std::ranges::find_if_not(members_, [](auto state) { return state == AbortRecord::passed; }, state_of);
     if (home == members_.end() || state_of(*home) != AbortRecord::ready) return std::nullopt;
     const AbortRecord &record = home->page.abort;
-    Failure failure;
-    failure.cause = static_cast<Cause>(record.cause);
-    failure.rank = record.rank;
+    Failure failure(static_cast<Cause>(record.cause), record.rank,
+                    {record.text.data(), strnlen(record.text.data(), record.text.size())});
     failure.sequence = record.sequence;
     failure.seconds = record.seconds;
-    failure.text = std::string(record.text.data(), strnlen(record.text.data(), record.text.size()));
     for (int member = 0; member < size(); ++member) {
         if ((record.missing[static_cast<std::size_t>(member) / 64] >> member % 64 & 1) != 0)
             failure.missing.push_back(member);
@@ -247,12 +242,9 @@ Failure Members::closed_here() const {
 }
 
 Failure closed_failure(int member, std::uint64_t sequence, std::string text) {
-    Failure failure;
-    failure.cause = Cause::aborted;
-    failure.rank = member;
+    Failure failure(Cause::aborted, member, std::move(text));
     failure.sequence = sequence;
     failure.missing = {member};
-    failure.text = std::move(text);
     return failure;
 }
 

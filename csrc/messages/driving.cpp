@@ -57,22 +57,15 @@ std::chrono::nanoseconds PointToPoint::help(Clock::time_point since, bool sleeps
 
 /// Unless there was something to move after all, which is what it returns.
 bool PointToPoint::sleep(Lock &lock, const Condition &condition, Clock::time_point until) {
-    ControlPage &page = members_.own();
-    const std::uint32_t bell = page.bell.load(std::memory_order_seq_cst);
-    page.sleeping.fetch_add(1, std::memory_order_seq_cst);
-    // Whoever stored something before it could see the sleeper is seen now; whoever stores later rings the bell.
+    const Sleeper sleeper(members_.own());
     const auto now = Clock::now();
-    const bool moved = step(Round::thorough) || condition();
-    if (!moved) {
-        const auto arrival = carrier_.until_arrival(now);
-        stop_reading();
-        lock.unlock();
-        const auto left = std::min({until - Clock::now(), std::chrono::nanoseconds(attention), arrival});
-        if (left.count() > 0) futex_wait(page.bell, bell, left);
-        lock.lock();
-    }
-    page.sleeping.fetch_sub(1, std::memory_order_relaxed);
-    return moved;
+    if (step(Round::thorough) || condition()) return true;
+    const auto arrival = carrier_.until_arrival(now);
+    stop_reading();
+    lock.unlock();
+    sleeper.sleep(std::min<std::chrono::nanoseconds>({attention, arrival, until - Clock::now()}));
+    lock.lock();
+    return false;
 }
 
 /// One round of the machine; whether it moved anything. A failure ends all operations. A thorough one looks at what
@@ -223,23 +216,14 @@ void PointToPoint::check_deadlines(Clock::time_point now) {
         if (operation->deadline <= now && !late) late = operation;
     }
     if (!late) return;
-    Failure failure;
-    failure.cause = Cause::timeout;
-    failure.rank = members_.rank();
+    Failure failure(Cause::timeout, members_.rank(), unwanted(*late));
     failure.seconds = std::chrono::duration<double>(late->timeout).count();
     failure.missing = awaited(*late);
-    failure.text = unwanted(*late);
     if (failure.text.empty()) failure.text = members_.circle();
     end_with(failure);
 }
 
-void PointToPoint::give_up(const std::string &reason) {
-    Failure failure;
-    failure.cause = Cause::aborted;
-    failure.rank = members_.rank();
-    failure.text = reason;
-    end_with(failure);
-}
+void PointToPoint::give_up(const std::string &reason) { end_with(Failure(Cause::aborted, members_.rank(), reason)); }
 
 /// Inside a handler of what has been thrown, perhaps of an operation that is not pending.
 void PointToPoint::end_with_caught(Operation *operation) {
@@ -263,11 +247,7 @@ void PointToPoint::end_with_caught(Operation *operation) {
 void PointToPoint::end_with(Failure failure) {
     if (!failure_) {
         if (failure.cause == Cause::resource || failure.cause == Cause::internal) { // tells the others in their words
-            Failure told;
-            told.cause = Cause::aborted;
-            told.rank = members_.rank();
-            told.text = failure.text;
-            members_.record(told);
+            members_.record(Failure(Cause::aborted, members_.rank(), failure.text));
         } else {
             failure = members_.settle(failure);
         }

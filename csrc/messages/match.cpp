@@ -38,7 +38,7 @@ void Matcher::post(std::shared_ptr<Exchange> exchange) {
     match(exchange, arrival->source, arrival->header, arrival->ordinal);
     if (arrival->header.kind == Kind::announce) return;
     arrival->receive = std::move(exchange);
-    if (!arrival->complete) return; // end_payload() goes on
+    if (from(arrival->source).arrival == arrival) return; // its bytes still come: end_payload() goes on
     copy_bytes(arrival->receive->data, arrival->kept);
     finish(*arrival->receive);
 }
@@ -46,9 +46,9 @@ void Matcher::post(std::shared_ptr<Exchange> exchange) {
 bool Matcher::advance(bool keeps) {
     const std::uint64_t before = num_moves_;
     const int num_ranks = static_cast<int>(incoming_.size());
-    for (int peer = 0; peer < num_ranks; ++peer) { receive_from(peer, frames_per_advance, keeps); }
+    for (int peer = 0; peer < num_ranks; ++peer) receive_from(peer, frames_per_advance, keeps);
     for (int peer = 0; peer < num_ranks; ++peer) {
-        if (has_to_send(peer)) send_to(peer);
+        if (to(peer).has_frames() || !to(peer).lent.empty()) send_to(peer);
     }
     transport_.flush();
     return num_moves_ != before;
@@ -89,9 +89,7 @@ void Matcher::check_alike(const Exchange &receive, int source, const Header &hea
     if (receive.dtype == header.dtype && receive.num_bytes == header.num_bytes) return;
     const bool same_type = receive.dtype == header.dtype; // else the sender's sizes say nothing here
     const std::size_t element = size_of(receive.dtype);
-    Failure failure;
-    failure.cause = Cause::mismatch;
-    failure.text = "the message with tag " + std::to_string(header.tag);
+    Failure failure(Cause::mismatch, -1, "the message with tag " + std::to_string(header.tag));
     Fingerprint &call = failure.calls[rank_];
     call.sequence = 1; // any but 0, which would say that it is not known
     call.kind = -1;
@@ -118,11 +116,12 @@ void Matcher::match(const std::shared_ptr<Exchange> &receive, int source, const 
     if (!is_empty) from(source).expected.emplace(header.number, receive);
 }
 
-bool Matcher::withdraw(const Exchange &receive) {
+bool Matcher::withdraw(Exchange &receive) {
     const auto is_it = [&receive](const std::shared_ptr<Exchange> &posted) { return posted.get() == &receive; };
     const auto found = std::ranges::find_if(receives_, is_it);
     if (found == receives_.end()) return false;
     take(receives_, found);
+    finish(receive);
     return true;
 }
 
@@ -180,14 +179,13 @@ bool Matcher::receive_at_once(Exchange &receive) {
     if (view.attached || view.tag != tag_ || view.bytes.size() < sizeof header) return false;
     std::memcpy(&header, view.bytes.data(), sizeof header);
     // All else is for take_frame() to say.
-    const unsigned units = units_of(header.num_bytes);
     if (header.kind != Kind::eager || header.num_bytes == 0 || header.num_bytes > eager_bytes ||
         header.num_bytes != receive.num_bytes || header.dtype != receive.dtype || !accepts(receive, peer, header) ||
         (header.scope == Scope::user && header.tag > max_user_tag) ||
         !may_be_kept(header.num_bytes, in.num_eager - in.num_matched)) {
         return false;
     }
-    in.num_eager += units;
+    in.num_eager += units_of(header.num_bytes);
     count_matched(peer, header.num_bytes);
     receive.ordinal = ++in.num_messages;
     receive.source = peer;
@@ -333,15 +331,13 @@ void Matcher::take_envelope(int peer, const Header &header) {
 void Matcher::end_payload(int peer) {
     Incoming &in = from(peer);
     if (in.arrival) {
-        Arrival &arrival = *in.arrival;
-        arrival.complete = true;
-        if (arrival.receive) {
-            copy_bytes(arrival.receive->data, arrival.kept);
-            finish(*arrival.receive);
+        if (const auto &receive = in.arrival->receive) {
+            copy_bytes(receive->data, in.arrival->kept);
+            finish(*receive);
         }
         in.arrival.reset();
     } else {
-        if (in.receive->moved == in.receive->num_bytes) { finish(*in.receive); }
+        if (in.receive->moved == in.receive->num_bytes) finish(*in.receive);
         in.receive.reset();
     }
 }
@@ -361,9 +357,8 @@ std::vector<int> Matcher::waiting_for() const {
     for (int peer = 0; peer < num_ranks; ++peer) {
         const Outgoing &out = outgoing_[static_cast<std::size_t>(peer)];
         const Incoming &in = incoming_[static_cast<std::size_t>(peer)];
-        if (needed[static_cast<std::size_t>(peer)] || !out.posted.empty() || !out.clearances.empty() ||
-            !out.announced.empty() || !out.cleared.empty() || !out.lent.empty() || out.exchange || in.receive ||
-            !in.expected.empty() || (in.arrival && in.arrival->receive)) {
+        if (needed[static_cast<std::size_t>(peer)] || out.has_frames() || !out.announced.empty() || !out.lent.empty() ||
+            in.receive || !in.expected.empty() || (in.arrival && in.arrival->receive)) {
             peers.push_back(peer);
         }
     }

@@ -76,8 +76,6 @@ class Matcher {
     /// to those short ones that programs send behind it, and expect to wait for nobody.
     static constexpr unsigned max_unmatched = 64, max_unmatched_longer = 32;
     static_assert(eager_bytes <= max_unmatched_longer * short_bytes, "the longest has credit");
-    /// Up to here a message and its header are one piece of the transport, whichever that is.
-    static constexpr std::size_t joined_bytes = 24;
     /// The transport must outlive this. A peer's word is trusted in nothing: what it cannot mean is a Failure, and so
     /// is what comes from another epoch.
     Matcher(Transport &transport, const Profile &profile, int rank, int num_ranks, std::uint8_t epoch = 0);
@@ -93,8 +91,9 @@ class Matcher {
     bool may_receive_at_once(const Exchange &receive) const;
     bool receive_at_once(Exchange &receive);
     void receive_on(const Exchange &receive) { receive_from(receive.peer, 1); }
-    /// Nobody asks any more for what a receive waits for. False where a message has met it, and is to be taken.
-    bool withdraw(const Exchange &receive);
+    /// Nobody asks any more for what a receive waits for: it is done. False where a message has met it, and is to be
+    /// taken.
+    bool withdraw(Exchange &receive);
     /// Whether its peer has sent something.
     bool has_come(const Exchange &receive) const { return !transport_.view(receive.peer).bytes.empty(); }
 
@@ -139,8 +138,7 @@ class Matcher {
         std::uint64_t ordinal = 0;
         std::unique_ptr<std::byte[]> memory; // which nobody fills with zeros first
         std::span<std::byte> kept{};         // in it
-        bool complete = false;
-        std::shared_ptr<Exchange> receive; // asks for it while its bytes are still coming
+        std::shared_ptr<Exchange> receive;   // asks for it while its bytes are still coming
     };
 
     /// How many short messages one counts as: of more than eager_bytes all that longer ones have credit for.
@@ -176,13 +174,14 @@ class Matcher {
         std::uint16_t num_long = 0;     // of them longer than what goes unasked in any case; from 0 again
         bool turn_of_data = false;
 
-        // The frame under way: its header, with a short payload; then what is left of it.
+        // The frame under way.
         std::shared_ptr<Exchange> exchange;
-        std::array<std::byte, sizeof(Header) + joined_bytes> frame;
-        Bytes head; // what is left of that
-        Bytes payload;
-        std::size_t payload_bytes = 0; // of the frame in all
-        bool active = false;
+        Header header;
+        Bytes head, payload; // what is left of that, and of what comes behind it
+
+        bool is_in_frame() const { return !head.empty() || !payload.empty(); }
+        /// Whether a frame is under way, or may begin.
+        bool has_frames() const { return is_in_frame() || !posted.empty() || !clearances.empty() || !cleared.empty(); }
     };
 
     struct Incoming {
@@ -221,7 +220,6 @@ class Matcher {
     bool has_credit(int peer, std::size_t num_bytes);
     static bool is_shown(const Exchange &send);
     bool goes_unasked(const Exchange &send);
-    bool has_to_send(int peer) const;
     void send_to(int peer);
     Transfer transfer_of(std::size_t num_bytes) const;
     Route route_to(int peer, Bytes message);

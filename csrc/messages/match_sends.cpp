@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <utility>
 
 namespace hocket {
@@ -17,11 +16,10 @@ bool Matcher::send_at_once(Exchange &send) {
     Outgoing &out = to(send.peer);
     const Bytes bytes(send.data, send.num_bytes);
     send.route = route_to(send.peer, bytes);
-    const bool is_free = !out.active && out.posted.empty() && out.clearances.empty() && out.cleared.empty();
-    if (!is_free || !out.takes_heads || bytes.empty() || bytes.size() > piece_bytes) return false;
+    if (out.has_frames() || !out.takes_heads || bytes.empty() || bytes.size() > piece_bytes) return false;
     if (is_shown(send) || !has_credit(send.peer, bytes.size())) return false;
     const Header header = header_of(send, Kind::eager);
-    const Bytes head(reinterpret_cast<const std::byte *>(&header), sizeof header);
+    const Bytes head = std::as_bytes(std::span(&header, 1));
     if (transport_.post(std::span(&send.peer, 1), bytes, tag_, {.head = head}).num_bytes == 0) return false;
     out.num_eager += units_of(bytes.size());
     send.ordinal = ++out.num_messages;
@@ -79,11 +77,6 @@ bool Matcher::goes_unasked(const Exchange &send) {
     return has_credit(send.peer, send.num_bytes);
 }
 
-bool Matcher::has_to_send(int peer) const {
-    const Outgoing &out = outgoing_[static_cast<std::size_t>(peer)];
-    return out.active || !out.posted.empty() || !out.clearances.empty() || !out.cleared.empty() || !out.lent.empty();
-}
-
 void Matcher::send_to(int peer) {
     Outgoing &out = to(peer);
     std::erase_if(out.lent, [&](const std::shared_ptr<Exchange> &exchange) {
@@ -92,7 +85,7 @@ void Matcher::send_to(int peer) {
         return true;
     });
     for (std::size_t frames = 0; frames < frames_per_advance; ++frames) {
-        if (!out.active && !begin_frame(peer)) return;
+        if (!out.is_in_frame() && !begin_frame(peer)) return;
         if (!push_frame(peer)) return;
         end_frame(peer);
     }
@@ -140,17 +133,10 @@ void Matcher::begin_message(int peer, std::shared_ptr<Exchange> exchange) {
 
 void Matcher::put_frame(int peer, const Header &header, std::shared_ptr<Exchange> exchange, Bytes payload) {
     Outgoing &out = to(peer);
-    out.active = true;
     out.exchange = std::move(exchange);
-    const auto *const first = reinterpret_cast<const std::byte *>(&header);
-    auto end = std::copy_n(first, sizeof header, out.frame.begin());
+    out.header = header;
+    out.head = std::as_bytes(std::span(&out.header, 1));
     out.payload = payload;
-    out.payload_bytes = payload.size();
-    if (payload.size() <= joined_bytes) {
-        end = std::ranges::copy(payload, end).out;
-        out.payload = {};
-    }
-    out.head = Bytes(out.frame.begin(), end);
 }
 
 /// False while the channel is full.
@@ -187,10 +173,9 @@ bool Matcher::is_answered(int peer) {
 
 void Matcher::end_frame(int peer) {
     Outgoing &out = to(peer);
-    out.active = false;
     const std::shared_ptr<Exchange> exchange = std::move(out.exchange);
     if (!exchange) return;
-    exchange->moved += out.payload_bytes;
+    exchange->moved += out.header.num_bytes;
     if (exchange->moved < exchange->num_bytes) out.cleared.push_back(exchange);
     else if (exchange->ticket != 0 && exchange->ticket > transport_.released(peer)) out.lent.push_back(exchange);
     else finish(*exchange);

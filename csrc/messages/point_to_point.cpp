@@ -1,10 +1,8 @@
 #include "messages/point_to_point.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <ranges>
-#include <system_error>
 #include <utility>
 
 namespace hocket {
@@ -35,19 +33,7 @@ PointToPoint::PointToPoint(Context &context, const std::vector<int> &ranks, std:
     pending_.reserve(1); // for one that the machine knows of already
 }
 
-PointToPoint::~PointToPoint() = default; // Communicator has closed it
-
-void PointToPoint::check_usable() const {
-    if (!state_.is_here()) throw Failure::forked();
-}
-
 // Beginning and waiting -----------------------------------------------------------------------------------------------
-
-/// To the machine, with the lock held.
-void PointToPoint::give(const std::shared_ptr<Operation> &operation) {
-    if (operation->sends && members_.has_closed(operation->peer)) throw left_by(operation->peer, *operation);
-    matcher_.post(operation);
-}
 
 /// Ends a short send to a member that has closed: only its sender hears of it, and all else goes on, as if it had been
 /// sent a little earlier and not been received. Not where a failure is recorded: then that is told.
@@ -71,7 +57,10 @@ void PointToPoint::post(std::size_t num_new, Round round) {
     try {
         if (failure_) throw *failure_;
         if (num_new == 1 && lose(pending_.back())) return pending_.pop_back();
-        for (std::size_t at = pending_.size() - num_new; at < pending_.size(); ++at) give(pending_[at]);
+        for (const auto &operation : std::span(pending_).last(num_new)) {
+            if (operation->sends && members_.has_closed(operation->peer)) throw left_by(operation->peer, *operation);
+            matcher_.post(operation);
+        }
     } catch (...) { end_with_caught(); }
     step(round);
     if (state_->driven)
@@ -90,7 +79,7 @@ void PointToPoint::set_deadlines() {
 
 Operations PointToPoint::begin(std::span<const Message> messages, std::chrono::nanoseconds timeout,
                                const std::shared_ptr<Mark> &after, const Hook &before_wait) {
-    check_usable();
+    state_.check_here();
     Operations operations;
     operations.reserve(messages.size());
     const Launching launching = messages.empty() ? Launching{} : lane_.launch();
@@ -133,7 +122,7 @@ void PointToPoint::run(std::span<const Message> messages, std::chrono::nanosecon
 }
 
 void PointToPoint::run(std::span<Operation> operations, const Hook &interrupted, const Hook &before_wait) {
-    check_usable();
+    state_.check_here();
     Lock lock(state_->mutex, std::try_to_lock);
     const bool may_go_at_once = lock && ++num_runs_ % runs_per_look != 0 && is_idle();
     if (may_go_at_once && run_at_once(lock, operations, before_wait)) return;
@@ -294,7 +283,7 @@ void PointToPoint::await_all(Lock &lock, std::span<const Operation> operations, 
 }
 
 bool PointToPoint::has_ended(const Operation &operation) const {
-    check_usable();
+    state_.check_here();
     return !lane_.is_on() && operation.end->is_passed();
 }
 
@@ -323,7 +312,7 @@ bool PointToPoint::wait(const std::shared_ptr<Operation> &operation, std::chrono
 }
 
 std::vector<int> PointToPoint::missing(const Operation &operation) {
-    check_usable();
+    state_.check_here();
     const Lock lock(state_->mutex);
     auto members = awaited(operation);
     for (int &one : members) one = members_.rank_of(one);
@@ -331,7 +320,7 @@ std::vector<int> PointToPoint::missing(const Operation &operation) {
 }
 
 std::string PointToPoint::found_instead(const Operation &operation) {
-    check_usable();
+    state_.check_here();
     const Lock lock(state_->mutex);
     return unwanted(operation);
 }
@@ -390,17 +379,13 @@ void PointToPoint::start_background() {
     if (state_->has_background) return;
     if (state_->background.joinable()) state_->background.join(); // it has let go of the mutex
     try {
-        state_->background = std::thread([this] { serve(); });
+        state_->background = start_thread("the thread that moves messages", [this] { serve(); });
         state_->has_background = true;
-    } catch (const std::system_error &error) {
-        errno = error.code().value();
-        end_with(Failure::resource("starting the thread that moves messages"));
-    }
+    } catch (const Failure &failure) { end_with(failure); }
 }
 
 /// The thread in the background: drives while something is pending and no caller does.
 void PointToPoint::serve() {
-    enter_own_thread();
     Lock lock(state_->mutex);
     const auto may_rest = [this] {
         return state_->stopping || state_->driven || (pending_.empty() && deferred_.empty());
@@ -424,7 +409,6 @@ void PointToPoint::serve() {
 // Leaving -------------------------------------------------------------------------------------------------------------
 
 void PointToPoint::close(const Hook &interrupted) {
-    if (!state_.is_here()) return;
     Lock lock(state_->mutex);
     state_->closing = true;
     // A signal handler, above its own call: it would wait for itself.
@@ -454,15 +438,12 @@ void PointToPoint::close(const Hook &interrupted) {
 
 /// Of a rank that closes. Each of two that close would else wait for a message of the other.
 void PointToPoint::end_awaited_receives() {
-    std::erase_if(pending_, [this](const std::shared_ptr<Operation> &operation) {
-        if (!operation->is_awaited_receive() || !matcher_.withdraw(*operation)) return false;
+    for (const auto &operation : pending_) {
+        if (!operation->is_awaited_receive() || !matcher_.withdraw(*operation)) continue;
         operation->failure = members_.closed_here();
         operation->failure->label = label(*operation);
-        end(*operation);
-        return true;
-    });
-    if (pending_.empty()) state_->doze.note_done();
-    if (state_->num_waiting > 0) state_->changed.notify_all();
+    }
+    collect();
     if (state_->driven) members_.own().ring(); // the driver may sleep over its own end
 }
 

@@ -56,7 +56,6 @@ class PointToPoint {
                  Members &members, bool spin, CommunicatorLane &lane, Connections *connections);
     PointToPoint(const PointToPoint &) = delete;
     PointToPoint &operator=(const PointToPoint &) = delete;
-    ~PointToPoint();
 
     /// Begins them in order, once `after` is passed, if there is one, and what was to begin before has begun. Where
     /// that has failed this rank gives up, and they end with its failure. Their memory has to stay until they are
@@ -97,7 +96,6 @@ class PointToPoint {
     bool has_delivered(int member) const { return channels_.has_delivered(member); }
     /// Whether a failure has ended an operation, which has raised it.
     bool has_raised() {
-        if (!state_.is_here()) return false;
         const Lock lock(state_->mutex);
         return has_raised_;
     }
@@ -107,7 +105,6 @@ class PointToPoint {
     using Condition = std::function<bool()>;
     enum class Round : std::uint8_t { beginning, usual, thorough };
 
-    void give(const std::shared_ptr<Operation> &operation);
     void post(std::size_t num_new, Round round);
     void defer(const Operations &operations, const std::shared_ptr<Mark> &after);
     void post_deferred(std::size_t num_first, Mark *after);
@@ -163,7 +160,6 @@ class PointToPoint {
     Patience patience_of(bool spins, unsigned yields = max_yields) const {
         return channels_.is_paced() ? Patience::none() : Patience(spins, yields);
     }
-    void check_usable() const;
     void end_awaited_receives();
     void warn_of_unmatched() const;
     void warn_of(std::size_t number, const Unmatched &first, const char *what, const char *why) const;

@@ -17,10 +17,6 @@ constinit thread_local const void *owner_here = nullptr;
 Mark::Runs::Runs(const void *owner) : outer_(std::exchange(owner_here, owner)) {}
 Mark::Runs::~Runs() { owner_here = outer_; }
 
-void Mark::check_here() const {
-    if (generation_ != fork_generation()) throw Failure::forked();
-}
-
 void Mark::pass(std::exception_ptr failure, Clock::time_point time) {
     failure_ = std::move(failure);
     time_ = time;
@@ -28,7 +24,7 @@ void Mark::pass(std::exception_ptr failure, Clock::time_point time) {
 }
 
 bool Mark::is_passed() const {
-    check_here();
+    home_.check();
     return state_.load(std::memory_order_acquire) == passed;
 }
 

@@ -56,14 +56,12 @@ class Mark {
   private:
     static constexpr std::uint32_t pending = 0, awaited = 1, passed = 2;
 
-    void check_here() const;
-
     std::atomic<std::uint32_t> state_{pending}; // released where it is passed: so the two below are seen
     std::exception_ptr failure_;
     mutable std::atomic<bool> is_told_{false};
     Clock::time_point time_;
     const void *owner_ = nullptr;
-    unsigned generation_ = fork_generation();
+    HomeProcess home_;
 };
 
 /// What an exception says, in one line.

@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 
-#include <cerrno>
 #include <condition_variable>
 #include <cstdio>
 #include <deque>
@@ -10,17 +9,9 @@
 #include <optional>
 #include <set>
 #include <stdexcept>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 namespace hocket {
-namespace {
-
-Clock::time_point time_if(bool timed) { return timed ? Clock::now() : Clock::time_point{}; }
-
-} // namespace
-
 /// One of the three.
 struct Stream::Item {
     std::unique_ptr<Task> task = nullptr;
@@ -58,14 +49,14 @@ struct Stream::State {
     /// With the lock held: who saw the mark pass finds the stream idle, and later marks pass later.
     void pass(Mark &mark, bool timed, std::uint64_t event) {
         if (event != 0 && is_traced()) recorder->instant(own_lane(), "event reached", event);
-        mark.pass(failure, time_if(timed));
+        mark.pass(failure, timed ? Clock::now() : Clock::time_point{});
     }
     void execute(const Item &item);
 };
 
 /// The threads of all streams of this process. A forked child has its own, without any.
 struct Stream::Threads {
-    const unsigned generation = fork_generation();
+    const HomeProcess home;
     std::mutex mutex; // guards the rest
     std::condition_variable changed;
     std::set<State *> running;
@@ -77,7 +68,7 @@ struct Stream::Threads {
 Stream::Threads &Stream::threads() {
     static std::atomic<Threads *> current{new Threads}; // never destroyed: threads may outlive what is static
     Threads *found = current.load(std::memory_order_acquire);
-    if (found->generation == fork_generation()) return *found;
+    if (found->home.is_here()) return *found;
     auto fresh = std::make_unique<Threads>();
     if (current.compare_exchange_strong(found, fresh.get(), std::memory_order_acq_rel)) return *fresh.release();
     return *found;
@@ -87,17 +78,13 @@ Stream::Stream(std::string name, Around around, std::shared_ptr<Recorder> record
     : state_(std::make_shared<State>(std::move(name), std::move(around), std::move(recorder))) {}
 
 Stream::~Stream() {
-    if (generation_ != fork_generation()) { // its mutex may be held by a thread of the parent
+    if (!home_.is_here()) { // its mutex may be held by a thread of the parent
         new std::shared_ptr<State>(std::move(state_));
         return;
     }
     const std::scoped_lock lock(state_->mutex);
     state_->ending = true;
     state_->changed.notify_one();
-}
-
-void Stream::check_here() const {
-    if (generation_ != fork_generation()) throw Failure::forked();
 }
 
 const std::string &Stream::name() const { return state_->name; }
@@ -109,30 +96,24 @@ void Stream::start() const {
     const std::scoped_lock lock(state_->mutex);
     if (all.closed) throw std::runtime_error("a stream was used while the process ends");
     if (state_->has_thread) return;
-    try {
-        // It keeps the state: what was submitted is done also when the stream itself is gone.
-        std::thread([kept = state_, &all]() mutable {
-            enter_own_thread();
-            kept->around([&kept, &all] {
-                {
-                    const std::scoped_lock begin(all.mutex);
-                    --all.num_starting;
-                    all.changed.notify_all();
-                }
-                serve(*kept);
-            });
-            std::unique_lock end(all.mutex);
-            all.running.erase(kept.get());
-            end.unlock();
-            kept = nullptr; // what it has of the interpreter goes as long as that is there: the end waits for this
-            end.lock();
-            --all.num_threads;
-            all.changed.notify_all();
-        }).detach();
-    } catch (const std::system_error &error) {
-        errno = error.code().value();
-        throw Failure::resource("starting the thread of a stream");
-    }
+    // It keeps the state: what was submitted is done also when the stream itself is gone.
+    start_thread("the thread of a stream", [kept = state_, &all]() mutable {
+        kept->around([&kept, &all] {
+            {
+                const std::scoped_lock begin(all.mutex);
+                --all.num_starting;
+                all.changed.notify_all();
+            }
+            serve(*kept);
+        });
+        std::unique_lock end(all.mutex);
+        all.running.erase(kept.get());
+        end.unlock();
+        kept = nullptr; // what it has of the interpreter goes as long as that is there: the end waits for this
+        end.lock();
+        --all.num_threads;
+        all.changed.notify_all();
+    }).detach();
     all.running.insert(state_.get());
     ++all.num_threads;
     ++all.num_starting;
@@ -153,12 +134,12 @@ void Stream::enqueue(Item item) const {
 }
 
 void Stream::submit(std::unique_ptr<Task> task) {
-    check_here();
+    home_.check();
     enqueue({.task = std::move(task)});
 }
 
 std::shared_ptr<Mark> Stream::record(bool timed, std::uint64_t event) {
-    check_here();
+    home_.check();
     auto mark = std::make_shared<Mark>(state_.get());
     {
         const std::scoped_lock lock(state_->mutex);
@@ -172,19 +153,19 @@ std::shared_ptr<Mark> Stream::record(bool timed, std::uint64_t event) {
 }
 
 void Stream::wait(std::shared_ptr<Mark> mark, std::string name, std::uint64_t event) {
-    check_here();
+    home_.check();
     if (mark->is_passed() && !mark->failure()) return;
     enqueue({.awaited = std::move(mark), .event = event, .name = std::move(name)});
 }
 
 bool Stream::is_idle() const {
-    check_here();
+    home_.check();
     const std::scoped_lock lock(state_->mutex);
     return state_->is_idle();
 }
 
 std::exception_ptr Stream::take_failure() {
-    check_here();
+    home_.check();
     const std::scoped_lock lock(state_->mutex);
     return std::exchange(state_->failure, nullptr);
 }
@@ -276,10 +257,8 @@ void Stream::end_all(bool at_once, const Hook &interrupted) {
             state->ending = true;
             state->changed.notify_one();
             if (!cancelled) continue;
-            Failure failure;
-            failure.cause = Cause::aborted;
-            failure.text = "the process ends";
-            if (!state->failure) state->failure = std::make_exception_ptr(failure);
+            if (!state->failure)
+                state->failure = std::make_exception_ptr(Failure(Cause::aborted, -1, "the process ends"));
             state->cancelled.store(true, std::memory_order_relaxed);
         }
     };

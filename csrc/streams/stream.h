@@ -63,12 +63,11 @@ class Stream {
     static Threads &threads();
     static void serve(State &state);
 
-    void check_here() const;
     void start() const;
     void enqueue(Item item) const;
 
     std::shared_ptr<State> state_;
-    unsigned generation_ = fork_generation();
+    HomeProcess home_;
 };
 
 } // namespace hocket

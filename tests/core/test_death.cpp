@@ -100,12 +100,13 @@ TEST(deaths_of_neighbours_are_all_found) {
         Processes run(5, [round](Rank &rank, Board &board) {
             if (rank.rank == 1 || rank.rank == 2) {
                 if (rank.rank == round % 2 + 1) {
-                    while (!rank.context->is_dead(2 - round % 2) && round % 4 < 2) sched_yield();
+                    while (!rank.context->at(2 - round % 2).presence->is_dead() && round % 4 < 2) sched_yield();
                 }
                 die(rank, board);
             }
             survive(rank, board, "direct", 5, 1000);
-            while (!rank.context->is_dead(1) || !rank.context->is_dead(2)) sched_yield(); // ended by alarm()
+            while (!rank.context->at(1).presence->is_dead() || !rank.context->at(2).presence->is_dead())
+                sched_yield(); // ended by alarm()
         });
         for (std::size_t rank : {3U, 4U}) CHECK(run.board().reported[rank].load() == run.board().reported[0].load());
     }
@@ -148,7 +149,7 @@ TEST(a_failure_after_the_first_member_has_gone_is_told_by_all) {
                 communicator.close(do_nothing);
                 die(rank, board);
             }
-            while (!rank.context->is_dead(0)) sched_yield();
+            while (!rank.context->at(0).presence->is_dead()) sched_yield();
             std::int64_t value = 5;
             const auto message = [&](bool sends, int peer, Dtype dtype = Dtype::int64) {
                 return Message{.sends = sends,

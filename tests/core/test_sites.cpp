@@ -28,7 +28,7 @@ TEST(sites_of_calls_are_known_until_others_take_their_place) {
     call.dtype = 17;
     page->note_call(call, nullptr, false);
     note(*page, 4, second, false);
-    CHECK(page->calls[3].read() == call);
+    CHECK(page->call_of(3) == call);
     CHECK(page->site_of(1) == "program.py:10", page->site_of(1));
     CHECK(page->site_of(2) == "program.py:10, repeated", page->site_of(2));
     CHECK(page->site_of(3).empty() && page->site_of(5).empty());

@@ -70,36 +70,22 @@ bool Mapping::contains(const void *address, std::size_t num_bytes) const {
     return at >= base && at - base <= num_bytes_ && num_bytes <= num_bytes_ - (at - base);
 }
 
-Arena::Arena(std::size_t capacity) {
+Arena::Arena(std::size_t capacity) : Arena() { // so whatever is thrown here, the destructor runs
     capacity = round_up(capacity, page_bytes());
     descriptor_ = create_memory();
     if (descriptor_ < 0) throw Failure::resource("memfd_create");
-    const auto fail = [this](const char *call) {
-        const Failure failure = Failure::resource(call);
-        close(descriptor_);
-        throw failure;
-    };
-    if (ftruncate(descriptor_, static_cast<off_t>(capacity)) != 0) fail("ftruncate of an arena");
+    if (ftruncate(descriptor_, static_cast<off_t>(capacity)) != 0) throw Failure::resource("ftruncate of an arena");
     // A peer that could shrink the file would turn our next access into SIGBUS.
-    if (fcntl(descriptor_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) fail("sealing an arena");
-    try {
-        mapping_ = Mapping::of(descriptor_);
-    } catch (...) {
-        close(descriptor_);
-        throw;
-    }
+    if (fcntl(descriptor_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        throw Failure::resource("sealing an arena");
+    mapping_ = Mapping::of(descriptor_);
     holes_[0] = capacity;
 }
 
 Arena::~Arena() { close(descriptor_); }
 
-/// The memory is shared with a forked child, but who owns which part of it is the parent's to say.
-void Arena::check_usable() const {
-    if (generation_ != fork_generation()) throw Failure::forked();
-}
-
 std::size_t Arena::reserve(std::size_t num_bytes, std::size_t alignment) {
-    check_usable();
+    home_.check();
     free_leftovers();
     num_bytes = round_up(std::max<std::size_t>(num_bytes, 1), page_bytes());
     const std::scoped_lock lock(mutex_);
@@ -124,7 +110,7 @@ std::size_t Arena::reserve(std::size_t num_bytes, std::size_t alignment) {
 }
 
 void Arena::commit(std::size_t offset, std::size_t num_bytes) {
-    check_usable();
+    home_.check();
     int result = 0;
     do {
         result = fallocate(descriptor_, 0, static_cast<off_t>(offset),
@@ -178,7 +164,7 @@ void Arena::free_leftovers() {
 }
 
 void Arena::free(std::size_t offset) {
-    if (generation_ != fork_generation()) return;
+    if (!home_.is_here()) return;
     const std::scoped_lock lock(mutex_);
     const auto entry = used_.find(offset);
     if (entry == used_.end()) throw Failure::internal("arena: freed memory that was not allocated");

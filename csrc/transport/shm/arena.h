@@ -59,17 +59,18 @@ class Arena {
     void free_once(std::function<bool()> is_unused, std::vector<std::size_t> offsets);
 
   private:
+    Arena() = default;
+
     struct Leftover {
         std::function<bool()> is_unused;
         std::vector<std::size_t> offsets;
     };
 
-    void check_usable() const;
     void free_leftovers();
     void collapse(std::size_t offset, std::size_t num_bytes);
 
     int descriptor_ = -1;
-    unsigned generation_ = fork_generation();
+    HomeProcess home_; // the memory is shared with a forked child, but who owns which part of it is the parent's to say
     std::shared_ptr<const Mapping> mapping_;
     std::mutex mutex_;                        // guards the three below
     std::map<std::size_t, std::size_t> used_; // offset -> bytes

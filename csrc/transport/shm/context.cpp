@@ -162,20 +162,15 @@ void Context::take_back_slots() {
     }
 }
 
-/// With the lock held.
-bool Context::has_room() {
+/// With the lock held: one more, if there is room. Without memory for more, those that are there have to do.
+std::optional<std::size_t> Context::allocate_slot() {
     const auto is_full = [this] { return num_slots_ + shared_out_.size() >= room_; };
     if (is_full()) take_back_slots();
-    return !is_full();
-}
-
-/// With the lock held. Without memory for more, those that are there have to do.
-void Context::add_slot() {
-    if (num_slots_ >= max_slots_ || !has_room()) return;
+    if (is_full()) return std::nullopt;
     try {
-        free_slots_.push_back({.offset = arena_->allocate(piece_bytes)});
-        ++num_slots_;
+        return arena_->allocate(piece_bytes);
     } catch (const Failure &) { room_ = num_slots_ + shared_out_.size(); }
+    return std::nullopt;
 }
 
 std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes, bool stays_near) {
@@ -186,7 +181,12 @@ std::optional<Context::Slot> Context::take_slot(std::size_t num_bytes, bool stay
         slot = {.offset = slot.offset, .was_far = slot.is_far};
         std::ranges::rotate(free_slots_, std::prev(free_slots_.end()));
     }
-    if (wants_another) add_slot();
+    if (wants_another && num_slots_ < max_slots_) {
+        if (const auto offset = allocate_slot()) {
+            free_slots_.push_back({.offset = *offset});
+            ++num_slots_;
+        }
+    }
     if (free_slots_.empty()) take_back_slots();
     if (free_slots_.empty()) return std::nullopt;
     Slot slot = free_slots_.back();
@@ -203,22 +203,13 @@ std::optional<std::size_t> Context::take_slot_to_share_out() {
         may_share_out_.store(false, std::memory_order_relaxed);
         return std::nullopt;
     }
-    std::size_t offset = 0;
-    if (has_room()) {
-        try {
-            offset = arena_->allocate(piece_bytes);
-        } catch (const Failure &) {
-            room_ = num_slots_ + shared_out_.size();
-            return std::nullopt;
-        }
-    } else if (!free_slots_.empty()) {
+    auto offset = allocate_slot();
+    if (!offset && !free_slots_.empty() && !leaves_too_few()) {
         offset = free_slots_.front().offset; // whose turn is last
         free_slots_.erase(free_slots_.begin());
         --num_slots_;
-    } else {
-        return std::nullopt;
     }
-    shared_out_.insert(offset);
+    if (offset) shared_out_.insert(*offset);
     return offset;
 }
 

@@ -57,22 +57,22 @@ class Context {
     const std::shared_ptr<Recorder> &recorder() const { return recorder_; }
     /// Nothing where it is not paced.
     Link *link() const { return link_.get(); }
-    const Mapping &mapping(int rank) const { return *at(rank).mapping; }
-    const Presence &presence(int rank) const { return *at(rank).presence; }
-    bool is_dead(int rank) const { return presence(rank).is_dead(); }
-    /// Whether the rank is a thread of this process: then it may read this rank's memory where it lies.
-    bool shares_process(int rank) const { return at(rank).shares_process; }
-    /// What the rank has found, as it joined.
-    Attaches attaches(int rank) const {
-        return static_cast<Attaches>(at(rank).presence->attaches.load(std::memory_order_acquire));
-    }
     const Profile &profile() const { return profile_; }
     bool shares_cores() const { return profile_.shares_cores; }
-    bool is_neighbour(int rank) const { return at(rank).is_neighbour; }
-    bool is_beside(int rank) const { return at(rank).is_beside; }
-    bool is_far(int rank) const { return at(rank).is_far; }
     PageMap &page_map() { return page_map_; }
-    pid_t process_id(int rank) const { return at(rank).process_id; }
+
+    /// What this rank knows of one of all ranks.
+    struct Rank {
+        std::shared_ptr<const Mapping> mapping;
+        Presence *presence = nullptr;
+        bool shares_process = false; // a thread of this process: it may read this rank's memory where it lies
+        bool is_neighbour = false, is_beside = false, is_far = false; // see join()
+        pid_t process_id = 0;
+
+        /// What it has found, as it joined.
+        Attaches attaches() const { return static_cast<Attaches>(presence->attaches.load(std::memory_order_acquire)); }
+    };
+    const Rank &at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
 
     /// A control page and what follows it in this rank's arena: zero, and in the directory of deaths. Of the reserved
     /// bytes the first `committed` get memory now. It stays an endpoint until all ranks have gone for good, as a
@@ -110,25 +110,14 @@ class Context {
     void end_sharing_out(std::span<const std::size_t> home);
 
   private:
-    struct Rank {
-        std::shared_ptr<const Mapping> mapping;
-        Presence *presence = nullptr;
-        std::size_t presence_offset = 0;
-        bool shares_process = false;
-        bool is_neighbour = false, is_beside = false, is_far = false;
-        pid_t process_id = 0;
-    };
-
     struct OwnEndpoint {
         std::size_t offset, committed, reserved;
         std::function<bool()> has_ended; // of a retired one
         std::vector<std::size_t> slots;  // that its members may still read
     };
 
-    const Rank &at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
     void take_back_slots();
-    bool has_room();
-    void add_slot();
+    std::optional<std::size_t> allocate_slot();
     void end_sharing_out(std::size_t offset);
 
     std::shared_ptr<Arena> arena_;

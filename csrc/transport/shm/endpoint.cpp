@@ -10,10 +10,6 @@ static_assert(most_lent_bytes <= Endpoint::Line::all_cells * cell_bytes, "all of
 constexpr std::size_t channel_bytes(Lane lane, std::size_t num_members) {
     return ring_size_of(lane, num_members) * sizeof(Endpoint::Line) + sizeof(Endpoint::Counter);
 }
-/// Of one lane to all members.
-constexpr std::size_t lane_bytes(Lane lane, std::size_t num_members) {
-    return num_members * channel_bytes(lane, num_members);
-}
 } // namespace
 
 std::uint64_t Endpoint::layout() {
@@ -79,8 +75,6 @@ std::size_t Endpoint::reserved_bytes(int num_members) {
            round_up(num_channels * sizeof(Arrivals), page_bytes());
 }
 
-Endpoint::Endpoint(std::byte *base, int num_members) : base_(base), num_members_(num_members) {}
-
 std::size_t Endpoint::place(Lane lane, int peer) const {
     return static_cast<std::size_t>(lane) * static_cast<std::size_t>(num_members_) + static_cast<std::size_t>(peer);
 }
@@ -88,7 +82,7 @@ std::size_t Endpoint::place(Lane lane, int peer) const {
 /// Offset from the endpoint.
 std::size_t Endpoint::channel(Lane lane, int peer) const {
     const auto size = static_cast<std::size_t>(num_members_);
-    const std::size_t begin = lane == Lane::collectives ? 0 : lane_bytes(Lane::collectives, size);
+    const std::size_t begin = lane == Lane::collectives ? 0 : size * channel_bytes(Lane::collectives, size);
     return sizeof(ControlPage) + begin + static_cast<std::size_t>(peer) * channel_bytes(lane, size);
 }
 

@@ -4,7 +4,6 @@
 #include "transport/shm/attach.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace hocket {
@@ -16,54 +15,41 @@ ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank,
       peers_(members_.size()), reserved_committed_(members_.size()),
       part_bytes_(piece_bytes / std::max<std::size_t>(members_.size() - 1, 1) / cache_line * cache_line) {
     const int size = static_cast<int>(members_.size());
+    const Endpoint mine(context.arena().mapping()->base() + offset_, size);
     for (int i = 0; i < size; ++i) {
-        const Mapping &mapping = context.mapping(members_[static_cast<std::size_t>(i)]);
+        const int member = members_[static_cast<std::size_t>(i)];
         const std::size_t offset = offsets[static_cast<std::size_t>(i)];
-        if (offset > mapping.num_bytes() || Endpoint::reserved_bytes(size) > mapping.num_bytes() - offset) {
-            throw Failure::internal("rank " + std::to_string(members_[static_cast<std::size_t>(i)]) +
-                                    " shows an endpoint outside of its arena");
-        }
-        endpoints_.emplace_back(mapping.base() + offset, size);
-        peer_at(i).mapping = &mapping;
-        peer_at(i).shares_process = context.shares_process(members_[static_cast<std::size_t>(i)]);
-        peer_at(i).is_beside = context.is_beside(members_[static_cast<std::size_t>(i)]);
-        peer_at(i).is_far = context.is_far(members_[static_cast<std::size_t>(i)]);
-        is_far_ = is_far_ || peer_at(i).is_far;
-        peer_at(i).process_id = context.process_id(members_[static_cast<std::size_t>(i)]);
+        Peer &peer = peer_at(i);
+        peer.rank = context.at(member);
+        const Mapping &mapping = *peer.rank.mapping;
+        if (offset > mapping.num_bytes() || Endpoint::reserved_bytes(size) > mapping.num_bytes() - offset)
+            throw Failure::internal("rank " + std::to_string(member) + " shows an endpoint outside of its arena");
+        const Endpoint theirs(mapping.base() + offset, size);
+        peer.endpoint = theirs;
+        peer.outgoing = mine.ring(lane_, i);
+        peer.outgoing_released = &theirs.released(lane_, rank_);
+        peer.incoming = theirs.ring(lane_, rank_);
+        peer.incoming_released = &mine.released(lane_, i);
+        peer.board = &mine.board(i);
+        peer.its_board = &theirs.board(rank_);
+        is_far_ = is_far_ || peer.rank.is_far;
     }
-    for (int i = 0; i < size; ++i) {
-        const Endpoint &mine = endpoints_[static_cast<std::size_t>(rank_)],
-                       &theirs = endpoints_[static_cast<std::size_t>(i)];
-        peer_at(i).control = &theirs.control();
-        peer_at(i).outgoing = mine.ring(lane_, i);
-        peer_at(i).outgoing_released = &theirs.released(lane_, rank_);
-        peer_at(i).incoming = theirs.ring(lane_, rank_);
-        peer_at(i).incoming_released = &mine.released(lane_, i);
-        peer_at(i).board = &mine.board(i);
-        peer_at(i).its_board = &theirs.board(rank_);
-    }
-}
-
-ShmTransport::~ShmTransport() {
-    if (generation_ == fork_generation()) leave();
 }
 
 std::vector<std::size_t> ShmTransport::leave() {
-    if (std::exchange(has_left_, true)) return {};
     collect(true);
-    std::vector<std::size_t> unread = end_handing();
+    for (Peer &peer : peers_) peer.handed.clear();
+    end_sharing_out();
+    std::vector<std::size_t> unread = std::move(shared_out_); // peers may still read them, or write
     for (const Lease &lease : leases_) {
         if (lease.reserved_for < 0) unread.push_back(lease.slot.offset);
     }
-    const Endpoint &mine = endpoints_[static_cast<std::size_t>(rank_)];
     for (int peer = 0; peer < size(); ++peer) {
         if (!reserved_committed_[static_cast<std::size_t>(peer)] || has_lease_of(peer)) continue;
-        context_.arena().decommit(offset_ + mine.reserved_slot(lane_, peer), piece_bytes);
+        context_.arena().decommit(offset_ + endpoint(rank_).reserved_slot(lane_, peer), piece_bytes);
     }
     return unread;
 }
-
-std::uint64_t ShmTransport::released(int peer) const { return released(peer_at(peer)); }
 
 /// Takes the lines of a message in line away from their last reader while the call begins, instead of waiting for them
 /// with what is written there. Longer messages, and ranks that let others run first, are no quicker by that.
@@ -129,13 +115,10 @@ const std::atomic<Clock::rep> &ShmTransport::arrival_of_first(int peer) const {
     return endpoint(peer).arrivals(lane_, rank_)[at(peer_at(peer).received)];
 }
 
-Attaches ShmTransport::attaches(int member) const {
-    return context_.attaches(members_[static_cast<std::size_t>(member)]);
-}
-
 /// Whether this rank and a peer in another process can reach each other's private memory.
 bool ShmTransport::can_attach(int peer) const {
-    return !peer_at(peer).shares_process && attaches(peer) == Attaches::yes && attaches(rank_) == Attaches::yes;
+    const auto attaches = [this](int member) { return peer_at(member).rank.attaches() == Attaches::yes; };
+    return !peer_at(peer).rank.shares_process && attaches(peer) && attaches(rank_);
 }
 
 Reach ShmTransport::reach(std::span<const int> peers) const {
@@ -146,15 +129,15 @@ Reach ShmTransport::reach(std::span<const int> peers) const {
                 .whole_pieces = true};
     for (const int peer : peers) {
         found.may_fetch = found.may_fetch && can_attach(peer);
-        found.may_change = found.may_change || attaches(peer) == Attaches::unknown;
-        found.is_far = found.is_far || peer_at(peer).is_far;
+        found.may_change = found.may_change || peer_at(peer).rank.attaches() == Attaches::unknown;
+        found.is_far = found.is_far || peer_at(peer).rank.is_far;
     }
     return found;
 }
 
 MemoryKind ShmTransport::memory_of(Bytes bytes, std::span<const int> peers, bool asks_for_pages) {
     if (context_.arena().mapping()->contains(bytes.data(), bytes.size())) return MemoryKind::registered;
-    const auto shares_process = [this](int peer) { return peer_at(peer).shares_process; };
+    const auto shares_process = [this](int peer) { return peer_at(peer).rank.shares_process; };
     if (std::ranges::all_of(peers, shares_process)) return MemoryKind::same_process;
     const Pages pages = asks_for_pages ? context_.page_map().of(bytes) : Pages::small;
     if (pages == Pages::unknown) return MemoryKind::unknown_pages;
@@ -212,7 +195,7 @@ bool ShmTransport::shows_source(std::span<const int> peers, Endpoint::Line &mess
         message.elsewhere.offset = static_cast<std::uint64_t>(bytes.data() - arena.base());
         return true;
     }
-    const auto shares_process = [this](int peer) { return peer_at(peer).shares_process; };
+    const auto shares_process = [this](int peer) { return peer_at(peer).rank.shares_process; };
     const auto reads_here = [this](int peer) { return can_attach(peer); };
     if (std::ranges::all_of(peers, shares_process)) {
         message.tier = Endpoint::Tier::address;
@@ -258,13 +241,13 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) const {
     switch (tier) {
     case Endpoint::Tier::in_line: break; // no longer, since view() has looked
     case Endpoint::Tier::address:
-        if (!from.shares_process) refuse(peer);
+        if (!from.rank.shares_process) refuse(peer);
         start = address;
         break;
     case Endpoint::Tier::arena:
     case Endpoint::Tier::kept:
     case Endpoint::Tier::put: {
-        const Mapping &memory = tier == Endpoint::Tier::put ? *context_.arena().mapping() : *from.mapping;
+        const Mapping &memory = tier == Endpoint::Tier::put ? *context_.arena().mapping() : *from.rank.mapping;
         const std::size_t limit = memory.num_bytes();
         if (offset > limit || num_bytes > limit - offset) refuse(peer);
         start = memory.base() + offset;
@@ -304,7 +287,7 @@ View ShmTransport::view_elsewhere(int peer, const Endpoint::Line &line) const {
 bool ShmTransport::copy(int peer, std::byte *destination, std::size_t num_bytes) {
     const View from = view(peer);
     if (from.bytes.size() < num_bytes) return false; // the peer takes back what it has shown
-    if (from.attached) return read_attached(peer_at(peer).process_id, from.bytes.data(), {destination, num_bytes});
+    if (from.attached) return read_attached(peer_at(peer).rank.process_id, from.bytes.data(), {destination, num_bytes});
     copy_bytes(destination, from.bytes.first(num_bytes));
     return true;
 }
@@ -334,7 +317,7 @@ void ShmTransport::flush() {
     // Either the peer sees what was stored, or this rank that it sleeps.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     for (Peer &peer : peers_) {
-        if (std::exchange(peer.may_await, false)) peer.control->ring();
+        if (std::exchange(peer.may_await, false)) peer.endpoint.control().ring();
     }
 }
 

@@ -13,8 +13,6 @@
 #include <array>
 #include <atomic>
 #include <bit>
-#include <chrono>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -122,7 +120,7 @@ class Endpoint {
     static std::size_t committed_bytes(int num_members);
     static std::size_t reserved_bytes(int num_members);
 
-    Endpoint(std::byte *base, int num_members);
+    Endpoint(std::byte *base, int num_members) : base_(base), num_members_(num_members) {}
 
     ControlPage &control() const { return *reinterpret_cast<ControlPage *>(base_); }
     /// Written by this rank, read by `peer`.
@@ -155,14 +153,13 @@ class ShmTransport final : public Transport, public Windows {
 
     /// `members` are ranks of the context; offsets lead to each one's endpoint in its arena.
     ShmTransport(Context &context, std::vector<int> members, int rank, std::span<const std::size_t> offsets, Lane lane);
-    ~ShmTransport() override;
 
     Reach reach(std::span<const int> peers) const override;
     MemoryKind memory_of(Bytes bytes, std::span<const int> peers, bool asks_for_pages) override;
     void prepare(int peer, std::size_t num_bytes) override;
     Taken post(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Manner &how = {}) override;
     std::uint64_t posted(int peer) const override { return peer_at(peer).posted; }
-    std::uint64_t released(int peer) const override;
+    std::uint64_t released(int peer) const override { return released(peer_at(peer)); }
     View view(int peer) const override;
     bool copy(int peer, std::byte *destination, std::size_t num_bytes) override;
     void release(int peer, std::size_t num_bytes) override;
@@ -192,14 +189,14 @@ class ShmTransport final : public Transport, public Windows {
     std::atomic<Clock::rep> &arrival_of_next(int peer) const;
     const std::atomic<Clock::rep> &arrival_of_first(int peer) const;
 
-    /// Nothing more is sent or read: slots that all readers have released go back to the pool. Returns those of the
-    /// pool that may still be read.
+    /// Once: nothing more is sent or read, and slots that all readers have released go back to the pool. Returns those
+    /// of the pool that may still be read.
     std::vector<std::size_t> leave();
     std::size_t own_offset() const { return offset_; }
 
     int size() const { return static_cast<int>(peers_.size()); }
     std::uint64_t ring_size() const { return ring_size_; }
-    const Endpoint &endpoint(int member) const { return endpoints_[static_cast<std::size_t>(member)]; }
+    const Endpoint &endpoint(int member) const { return peer_at(member).endpoint; }
     ControlPage &control(int member) const { return endpoint(member).control(); }
 
   private:
@@ -236,8 +233,7 @@ class ShmTransport final : public Transport, public Windows {
     };
 
     struct Peer {
-        const Mapping *mapping = nullptr;
-        ControlPage *control = nullptr;
+        Endpoint endpoint{nullptr, 0};
         Endpoint::Line *outgoing = nullptr;
         const Endpoint::Counter *outgoing_released = nullptr; // the peer's
         const Endpoint::Line *incoming = nullptr;             // the peer's
@@ -249,10 +245,7 @@ class ShmTransport final : public Transport, public Windows {
         std::uint64_t received = 0;                               // messages released here
         std::size_t consumed = 0;                                 // bytes of the message at hand
         mutable Shown shown;
-        bool shares_process = false;
-        bool is_beside = false; // on the same core
-        bool is_far = false;    // on one that shares no cache with this rank's
-        pid_t process_id = 0;
+        Context::Rank rank;
         bool may_await = false;           // what was stored since flush()
         bool may_write = false;           // something is granted to it
         Endpoint::Board *board = nullptr; // for the peer
@@ -294,7 +287,6 @@ class ShmTransport final : public Transport, public Windows {
     const Endpoint::Line &first_of(const Peer &from) const { return from.incoming[at(from.received)]; }
     /// A peer's word is never trusted beyond what this rank knows by itself.
     [[noreturn]] void refuse(int peer) const;
-    Attaches attaches(int member) const;
     bool can_attach(int peer) const;
     bool has_room(std::span<const int> peers, std::uint64_t num_lines = 1);
     bool has_read(Peer &to, std::uint64_t number);
@@ -318,7 +310,6 @@ class ShmTransport final : public Transport, public Windows {
     void give_back(Peer &from);
     void have_back(int peer);
     void end_sharing_out();
-    std::vector<std::size_t> end_handing();
     void collect(bool looks);
     bool is_read(const Lease &lease, bool looks);
     bool has_lease_of(int peer) const; // to the slot that is reserved for it
@@ -329,7 +320,6 @@ class ShmTransport final : public Transport, public Windows {
     Lane lane_;
     std::uint64_t ring_size_;
     std::size_t offset_; // of the own endpoint
-    std::vector<Endpoint> endpoints_;
     std::vector<Peer> peers_;
     std::vector<Lease> leases_;           // the one at hand last
     std::vector<std::size_t> shared_out_; // slots of which each peer has a part
@@ -337,8 +327,6 @@ class ShmTransport final : public Transport, public Windows {
     std::size_t part_bytes_; // of a slot that is shared out
     bool may_await_ = false; // any peer
     bool is_far_ = false;    // any peer: its cores share no cache with those of this rank
-    bool has_left_ = false;
-    unsigned generation_ = fork_generation();
 };
 
 } // namespace hocket

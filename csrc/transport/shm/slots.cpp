@@ -60,7 +60,7 @@ ShmTransport::Lease *ShmTransport::slot_for(std::span<const int> peers, std::siz
     // 3 proves every schedule under just that condition.
     const int owner = std::ranges::min(peers);
     if (has_lease_of(owner)) return nullptr;
-    const std::size_t offset = offset_ + endpoints_[static_cast<std::size_t>(rank_)].reserved_slot(lane_, owner);
+    const std::size_t offset = offset_ + endpoint(rank_).reserved_slot(lane_, owner);
     if (!reserved_committed_[static_cast<std::size_t>(owner)]) context_.arena().commit(offset, piece_bytes);
     reserved_committed_[static_cast<std::size_t>(owner)] = true;
     return &leases_.emplace_back(Lease{.slot = {.offset = offset}, .reserved_for = owner});
@@ -70,7 +70,7 @@ ShmTransport::Lease *ShmTransport::slot_for(std::span<const int> peers, std::siz
 bool ShmTransport::stage(std::span<const int> peers, Endpoint::Line &message, Bytes bytes) {
     const bool may_hand = peers.size() == 1 && peers.front() != rank_ && bytes.size() <= part_bytes_;
     if (may_hand && hand(peers.front(), message, bytes)) return true;
-    const auto is_beside = [this](int peer) { return peer_at(peer).is_beside; };
+    const auto is_beside = [this](int peer) { return peer_at(peer).rank.is_beside; };
     const bool is_near = std::ranges::all_of(peers, is_beside), whole = lane_ == Lane::messages && is_near;
     Lease *const lease = slot_for(peers, bytes.size());
     if (lease == nullptr) return false;
@@ -171,16 +171,16 @@ bool ShmTransport::hand(int peer, Endpoint::Line &message, Bytes bytes) {
     if (slot->is_own) to.given.push_back(slot->offset);
     message.tier = slot->is_own ? Endpoint::Tier::handed : Endpoint::Tier::handed_back;
     message.elsewhere.offset = slot->offset;
-    const Mapping &memory = slot->is_own ? *context_.arena().mapping() : *to.mapping;
+    const Mapping &memory = slot->is_own ? *context_.arena().mapping() : *to.rank.mapping;
     fill({&peer, 1}, message, memory.base() + slot->offset, bytes,
-         lane_ == Lane::messages && to.is_beside ? Filling::whole : Filling::near);
+         lane_ == Lane::messages && to.rank.is_beside ? Filling::whole : Filling::near);
     return true;
 }
 
 /// Where a message lies that came with such a slot. Null: the peer's word cannot be, as a slot of this rank has to be
 /// one that it was given, and one of its own a part that is not here, of as many as it may have.
 const std::byte *ShmTransport::show_handed(const Peer &from, Handed slot) const {
-    const Mapping &memory = slot.is_own ? *context_.arena().mapping() : *from.mapping;
+    const Mapping &memory = slot.is_own ? *context_.arena().mapping() : *from.rank.mapping;
     if (slot.is_own) {
         if (std::ranges::find(from.given, slot.offset) == from.given.end()) return nullptr;
     } else {
@@ -243,13 +243,6 @@ void ShmTransport::end_sharing_out() {
     if (free.empty()) return;
     context_.end_sharing_out({free.begin(), free.end()});
     shared_out_.erase(free.begin(), free.end());
-}
-
-/// Returns the slots that peers may still read, or write.
-std::vector<std::size_t> ShmTransport::end_handing() {
-    for (Peer &peer : peers_) peer.handed.clear();
-    end_sharing_out();
-    return std::move(shared_out_);
 }
 
 } // namespace hocket

@@ -12,19 +12,17 @@ void ShmTransport::grant(int peer, std::uint32_t tag, std::span<const Window> wi
     std::uint32_t num_windows = 0;
     for (const Window &window : windows) {
         if (num_windows == Endpoint::Board::max_windows) break;
-        std::byte *place = window.place;
         Endpoint::Board::Entry entry{.step = window.step,
                                      .order = window.order,
                                      .after_step = window.after_step,
                                      .after_order = window.after_order,
-                                     .place = reinterpret_cast<std::uintptr_t>(place),
+                                     .place = reinterpret_cast<std::uintptr_t>(window.place),
                                      .num_bytes = window.num_bytes,
                                      .tier = Endpoint::Tier::address};
-        if (!to.shares_process && arena.contains(place, window.num_bytes)) {
+        if (!to.rank.shares_process) {
+            if (!arena.contains(window.place, window.num_bytes)) continue;
             entry.tier = Endpoint::Tier::arena;
-            entry.place = static_cast<std::uint64_t>(place - arena.base());
-        } else if (!to.shares_process) {
-            continue;
+            entry.place = static_cast<std::uint64_t>(window.place - arena.base());
         }
         to.board->entries[num_windows++] = entry;
     }
@@ -52,7 +50,7 @@ std::span<const Window> ShmTransport::granted(int peer, std::uint32_t tag, std::
     if (board.call.load(std::memory_order_acquire) != num_posted + 1 || board.tag != tag) return {};
     from.windows.clear();
     from.windows_of = num_posted + 1;
-    const Mapping &arena = *from.mapping;
+    const Mapping &arena = *from.rank.mapping;
     for (const auto entry : // copies, as the peer may change its words behind a check
          std::span(board.entries).first(std::min<std::size_t>(board.num_windows, Endpoint::Board::max_windows))) {
         // A peer's word is never trusted beyond what this rank knows by itself.
@@ -60,7 +58,7 @@ std::span<const Window> ShmTransport::granted(int peer, std::uint32_t tag, std::
         auto *place = reinterpret_cast<std::byte *>(entry.place);
         if (entry.tier == Endpoint::Tier::arena && entry.place <= limit && entry.num_bytes <= limit - entry.place) {
             place = arena.base() + entry.place;
-        } else if (entry.tier != Endpoint::Tier::address || !from.shares_process) {
+        } else if (entry.tier != Endpoint::Tier::address || !from.rank.shares_process) {
             continue;
         }
         from.windows.push_back({entry.step, entry.order, entry.after_step, entry.after_order, place, entry.num_bytes});
@@ -97,9 +95,9 @@ bool ShmTransport::put(std::span<const int> peers, std::span<std::byte *const> p
         const Peer &to = peer_at(peers[i]);
         message.elsewhere.address = places[i];
         message.tier = Endpoint::Tier::address;
-        if (!to.shares_process) {
+        if (!to.rank.shares_process) {
             message.tier = Endpoint::Tier::put;
-            message.elsewhere.offset = static_cast<std::uint64_t>(places[i] - to.mapping->base());
+            message.elsewhere.offset = static_cast<std::uint64_t>(places[i] - to.rank.mapping->base());
         }
         post_line(peers[i], message);
     }

@@ -34,7 +34,7 @@ class Connections {
 
     int rank() const { return rank_; }
     /// False in a forked child: locks and connections are the parent's.
-    bool is_here() const { return generation_ == generation.load(std::memory_order_relaxed); }
+    bool is_here() const { return home_.is_here(); }
     NetworkThread &thread() { return thread_; }
 
     /// Of whoever opens connections: readable while some are wanted.
@@ -68,7 +68,7 @@ class Connections {
     void hand_over(const Entry &entry, const ChannelName &name, int descriptor, Bytes greeting) const;
 
     int rank_;
-    unsigned generation_ = fork_generation();
+    HomeProcess home_;
     int wanted_bell_ = -1;
     std::mutex mutex_; // guards the next three
     std::map<std::uint64_t, Entry> entries_;

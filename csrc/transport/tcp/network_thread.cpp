@@ -3,10 +3,8 @@
 #include "base/error.h"
 
 #include <array>
-#include <cerrno>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <system_error>
 #include <unistd.h>
 
 namespace hocket {
@@ -50,13 +48,7 @@ NetworkThread::~NetworkThread() {
 
 /// With the mutex held.
 void NetworkThread::begin() {
-    if (state_->thread.joinable()) return;
-    try {
-        state_->thread = std::thread([this] { run(); });
-    } catch (const std::system_error &error) {
-        errno = error.code().value();
-        throw Failure::resource("starting the network thread");
-    }
+    if (!state_->thread.joinable()) state_->thread = start_thread("the network thread", [this] { run(); });
 }
 
 void NetworkThread::push_later(const std::shared_ptr<Sender> &sender) {
@@ -82,7 +74,6 @@ void NetworkThread::forget(int descriptor) {
 }
 
 void NetworkThread::run() {
-    enter_own_thread();
     std::array<epoll_event, 64> events{};
     for (;;) {
         const int num_events = epoll_wait(state_->poll, events.data(), static_cast<int>(events.size()), -1);
