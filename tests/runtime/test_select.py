@@ -15,7 +15,7 @@ from hocket.algorithms import ALGORITHMS, algorithm
 from hocket.errors import ScheduleError
 from hocket.runtime import Policy, Rule, choose
 from hocket.runtime.choice.select import DEFAULTS, ORDERS, SHARED, choose_by, defaults, has_label, required_label
-from hocket.runtime.communicator import communicator
+from hocket.runtime.communicator import hello
 from hocket.schedule import COLLECTIVES, Builder
 
 REDUCING = [one.name for one in COLLECTIVES.values() if one.counts_contributions]
@@ -395,7 +395,7 @@ def run_on(cores: set[int], num_ranks: int, monkeypatch: pytest.MonkeyPatch) -> 
             return [one._policy.shares_cores for one in (first, *made, made[0].dup(), mesh["columns"])]
 
     said = {"cores": bytes([sum(1 << core for core in cores)]), "quota": None}
-    monkeypatch.setattr(communicator, "own_cores", lambda: said)
+    monkeypatch.setattr(hello, "own_cores", lambda: said)
     return hocket.run_ranks(main, num_ranks, kind="thread")
 
 

@@ -80,7 +80,7 @@ def init(
     watch_process()
     _end_with_rank(context)
     communicator = Communicator(context, tuple(range(met.size)), met.rank, met.endpoints)
-    communicator._policy = met.policy
+    communicator._policy = replace(Policy.decode(met.policy), shares_cores=met.shares_cores)
     return communicator
 
 

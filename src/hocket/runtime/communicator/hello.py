@@ -3,7 +3,6 @@
 import os
 import secrets
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hocket import __version__, _core
@@ -67,7 +66,8 @@ class Joined(NamedTuple):
     """What a rank has once it has met the others.
 
     core: the state of this rank in the core. job: a name. endpoints: by rank, where what it shows of the communicator
-    of all ranks lies in its memory. door: who lets connections in, where they carry the data.
+    of all ranks lies in its memory. policy: of rank 0, encoded. door: who lets connections in, where they carry the
+    data.
     """
 
     core: Any
@@ -77,7 +77,8 @@ class Joined(NamedTuple):
     endpoints: list[int]
     has_core: bool
     num_cores: int
-    policy: Policy
+    shares_cores: bool
+    policy: str
     door: Doorkeeper | None
 
 
@@ -137,6 +138,7 @@ def _meet(environment: Environment, door: Doorkeeper | None) -> Joined:
         endpoints=[said["endpoint"] for said in members.hellos],
         has_core=with_core[members.rank],
         num_cores=num_cores(cores),
-        policy=replace(Policy.decode(members.config["policy"]), shares_cores=shares_cores),
+        shares_cores=shares_cores,
+        policy=members.config["policy"],
         door=door,
     )

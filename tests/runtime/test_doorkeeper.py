@@ -1,0 +1,183 @@
+"""The doorkeeper: whom it lets in, what it forgets, and what it survives."""
+
+import contextlib
+import os
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from hocket import _core
+from hocket.runtime.network import doorkeeper, handshake
+from hocket.runtime.network.doorkeeper import MAX_STRANGERS, Doorkeeper
+from hocket.runtime.network.handshake import Credentials, Purpose
+
+CREDENTIALS = Credentials(bytes(range(32)), "0badcafe", 2, _core.LAYOUT)
+PURPOSE = Purpose(5, 1, 0)
+
+
+class Core:
+    """What a doorkeeper sees of the core: the connections that it wants, and takes."""
+
+    def __init__(self) -> None:
+        self.descriptor, self._bell = os.pipe()
+        self.wanted: list[tuple[int, int, int]] = []
+        self.given: list[tuple[Purpose, socket.socket, bytes]] = []
+        self.communicators = {PURPOSE.communicator}
+
+    def ring(self) -> None:
+        os.write(self._bell, bytes(1))
+
+    def take_wanted(self) -> list[tuple[int, int, int]]:
+        os.read(self.descriptor, 64)
+        found, self.wanted = self.wanted, []
+        return found
+
+    def has(self, communicator: int) -> bool:
+        return communicator in self.communicators
+
+    def give(self, communicator: int, source: int, target: int, descriptor: int, greeting: bytes) -> None:
+        self.given.append((Purpose(communicator, source, target), socket.socket(fileno=descriptor), greeting))
+
+    def close(self) -> None:
+        for _, connection, _ in self.given:
+            connection.close()
+        for descriptor in (self.descriptor, self._bell):
+            os.close(descriptor)
+
+
+@pytest.fixture
+def core() -> Iterator[Core]:
+    one = Core()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[socket.socket]:
+    """Where rank 1 is to be found: nobody listens there yet."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        yield one
+
+
+@pytest.fixture
+def door(core: Core, elsewhere: socket.socket) -> Iterator[Doorkeeper]:
+    """The doorkeeper of rank 0 of two; rank 1 is the test."""
+    one = Doorkeeper(core, 0)
+    one.open(CREDENTIALS, [one.address, elsewhere.getsockname()])
+    yield one
+    one.close()
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.005)  # between two looks
+
+
+def visit(door: Doorkeeper) -> tuple[socket.socket, bytes]:
+    """Open a connection as rank 1 does, up to the answer; return it, and the greeting that is to come."""
+    connection = socket.create_connection(door.address)
+    challenged = connection.recv(handshake.CHALLENGE_BYTES, socket.MSG_WAITALL)
+    answered = handshake.answer(CREDENTIALS, PURPOSE, challenged)
+    assert answered is not None
+    connection.sendall(answered[0])
+    return connection, answered[1]
+
+
+def is_closed(connection: socket.socket) -> bool:
+    with contextlib.suppress(BlockingIOError, ConnectionResetError):
+        while data := connection.recv(4096, socket.MSG_DONTWAIT):
+            assert data
+        return True
+    return False
+
+
+def test_a_connection_of_another_protocol_is_ended(door: Doorkeeper) -> None:
+    with socket.create_connection(door.address) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n" + bytes(200))
+        until(lambda: is_closed(stranger), "what is no answer is refused")
+
+
+def test_who_says_nothing_is_ended_in_time(door: Doorkeeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doorkeeper, "STRANGER_SECONDS", 0.2)
+    with socket.create_connection(door.address) as silent, socket.create_connection(door.address) as half:
+        half.sendall(bytes(handshake.ANSWER_BYTES - 1))
+        until(lambda: is_closed(silent) and is_closed(half), "nobody may wait for ever")
+    until(lambda: door._strangers == [], "and nothing is kept of them")
+
+
+def test_strangers_are_bounded_and_ranks_still_let_in(door: Doorkeeper, core: Core) -> None:
+    strangers = [socket.create_connection(door.address) for _ in range(3 * MAX_STRANGERS)]
+    until(lambda: sum(map(is_closed, strangers)) >= 2 * MAX_STRANGERS, "some have to go")
+    connection, expected = visit(door)
+    until(lambda: core.given != [], "the one that belongs here is handed over")
+    (purpose, _, greeting) = core.given[0]
+    assert purpose == PURPOSE and handshake.is_greeting(expected, greeting)
+    assert len(door._strangers) <= MAX_STRANGERS
+    for one in (*strangers, connection):
+        one.close()
+
+
+def test_a_rank_that_does_not_answer_yet_is_visited_again(
+    door: Doorkeeper, core: Core, elsewhere: socket.socket
+) -> None:
+    core.wanted.append((5, 0, 1))
+    core.ring()
+    until(lambda: any(one.pause > 0.02 for one in door._visits), "it is refused more than once")
+    elsewhere.listen()
+    elsewhere.settimeout(20)
+    for attempt in ("says something else", "has another key", "belongs here"):
+        connection, _ = elsewhere.accept()
+        with connection:
+            if attempt == "says something else":
+                connection.sendall(bytes(handshake.CHALLENGE_BYTES))
+                continue
+            challenged = handshake.challenge()
+            connection.sendall(challenged)
+            answered = connection.recv(handshake.ANSWER_BYTES, socket.MSG_WAITALL)
+            admitted = handshake.admit(CREDENTIALS, 1, challenged, answered)
+            assert admitted is not None and admitted[0] == (5, 0, 1)
+            assert core.given == [], "not before the other end has proved who it is"
+            connection.sendall(bytes(handshake.GREETING_BYTES) if attempt == "has another key" else admitted[1])
+            if attempt == "belongs here":
+                until(lambda: core.given != [], "it is handed over")
+    assert core.given[0][0] == (5, 0, 1) and door._visits == []
+
+
+def test_what_a_communicator_wanted_that_has_left_is_forgotten(door: Doorkeeper, core: Core) -> None:
+    core.wanted.append((5, 0, 1))
+    core.ring()
+    until(lambda: door._visits != [], "it sets out")
+    core.communicators.clear()
+    core.ring()
+    until(lambda: door._visits == [], "and comes back for good")
+
+
+def test_a_doorkeeper_without_descriptors_goes_on_later(
+    door: Doorkeeper, core: Core, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    visitor = socket.socket()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, limit[1]), limit[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.dup(0))
+        visitor.connect(door.address)
+        until(lambda: door._has_complained, "it says what it lacks")
+        until(lambda: is_closed(visitor), "and refuses who comes")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+        for descriptor in held:
+            os.close(descriptor)
+        visitor.close()
+    assert "rank 0 cannot connect to others: Too many open files; raise `ulimit -n`" in capsys.readouterr().err
+    connection, _ = visit(door)
+    until(lambda: core.given != [], "with descriptors it goes on")
+    connection.close()
