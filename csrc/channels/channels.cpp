@@ -21,17 +21,15 @@ Channels::Channels(Context &context, const std::vector<int> &members, int rank, 
             {.communicator = name_, .from = connections_->rank(), .to = members[static_cast<std::size_t>(peer)]});
     };
     ControlPage &own = memory_.control(rank);
-    tcp_ = std::make_unique<TcpTransport>(connections_->thread(), members.size(), want, [&own] { own.ring(); });
+    *tcp_ = std::make_unique<TcpTransport>(connections_->thread(), members.size(), want, [&own] { own.ring(); });
     std::vector<int> via(members.size(), 1);
     via[static_cast<std::size_t>(rank)] = 0;
-    both_.emplace(std::vector<Transport *>{&memory_, tcp_.get()}, std::move(via));
-    connections_->enter(name_, *tcp_, members);
+    both_.emplace(std::vector<Transport *>{&memory_, tcp_->get()}, std::move(via));
+    connections_->enter(name_, **tcp_, members);
 }
 
 Channels::~Channels() {
-    if (!tcp_) return;
-    if (connections_->is_here()) connections_->leave(name_);
-    else static_cast<void>(tcp_.release());
+    if (both_ && connections_->is_here()) connections_->leave(name_);
 }
 
 Transport &Channels::carrier() {
@@ -41,9 +39,9 @@ Transport &Channels::carrier() {
 }
 
 void Channels::end() {
-    if (tcp_) tcp_->end();
+    if (both_) (*tcp_)->end();
 }
 
-bool Channels::has_delivered(int member) const { return !tcp_ || tcp_->has_delivered(member); }
+bool Channels::has_delivered(int member) const { return !both_ || (*tcp_)->has_delivered(member); }
 
 } // namespace hocket

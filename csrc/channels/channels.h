@@ -41,8 +41,8 @@ class Channels {
     ShmTransport memory_;
     std::unique_ptr<PacedTransport> paced_;
     Connections *connections_;
-    std::uint64_t name_ = 0; // of the lane in the job
-    std::unique_ptr<TcpTransport> tcp_;
+    std::uint64_t name_ = 0;                           // of the lane in the job
+    OfThisProcess<std::unique_ptr<TcpTransport>> tcp_; // a forked child must not touch it
     std::optional<Carrier> both_; // the memory, by which this rank reaches itself, and the connections
 };
 
