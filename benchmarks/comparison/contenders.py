@@ -15,11 +15,12 @@ BENCHMARKS = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to start a library: arguments of mpiexec, and environment."""
+    """One way to start a library: arguments of mpiexec, and environment. A special one is tried only if it is named."""
 
     name: str
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    is_special: bool = False
 
 
 DEFAULT = Setting("default")
@@ -29,6 +30,7 @@ OF_ONECCL = {  # no mpiexec starts its ranks; it finds its own libraries only th
     "CCL_ATL_TRANSPORT": "ofi",
     "LD_LIBRARY_PATH": os.fspath(peers.ROOT / "build" / "peers" / "oneccl" / "lib"),
 }
+OF_MPICH_OVER_TCP = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "MPIR_CVAR_NOLOCAL": "1"}
 SETTINGS = {
     "openmpi": (
         DEFAULT,
@@ -36,6 +38,7 @@ SETTINGS = {
         Setting("shared memory", environment={"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm"}),
         Setting("pinned", ("--bind-to", "core:overload-allowed")),
         Setting("unpinned", ("--bind-to", "none")),
+        Setting("tcp", environment={"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,tcp"}, is_special=True),
     ),
     "mpich": (
         DEFAULT,
@@ -43,6 +46,7 @@ SETTINGS = {
         Setting("shared memory", environment={"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "shm"}),
         Setting("pinned", ("-bind-to", "core")),
         Setting("unpinned", ("-bind-to", "none")),
+        Setting("tcp", environment=OF_MPICH_OVER_TCP, is_special=True),
     ),
     "impi": (
         DEFAULT,
@@ -75,6 +79,7 @@ CONTENDERS = {
         Contender("hocket", "hocket"),
         Contender("registered", "hocket", "registered"),
         Contender("no cma", "hocket without cma"),
+        Contender("tcp", "hocket over tcp"),
         Contender("openmpi", "openmpi"),
         Contender("mpich", "mpich"),
         Contender("impi", "impi"),
@@ -83,13 +88,18 @@ CONTENDERS = {
         Contender("deepspeed", "deepspeed"),
     )
 }
-OWN_ENVIRONMENT = {"hocket": {}, "hocket without cma": {"HOCKET_CMA": "0"}}
+OWN_ENVIRONMENT = {
+    "hocket": {},
+    "hocket without cma": {"HOCKET_CMA": "0"},
+    "hocket over tcp": {"HOCKET_TRANSPORT": "tcp"},
+}
 
 
 def settings(group: str, tried: Collection[str] = ()) -> list[Setting]:
     """Returns the settings to try for the group: those in `tried`, else the first one; all if `tried` is empty."""
     known = SETTINGS.get(group, (DEFAULT,))
-    return [each for each in known if each.name in tried] or list(known if not tried else known[:1])
+    usual = [each for each in known if not each.is_special]
+    return [each for each in known if each.name in tried] or (usual[:1] if tried else usual)
 
 
 def commands(

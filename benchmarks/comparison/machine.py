@@ -62,7 +62,7 @@ def description(measured_peers: Iterable[str]) -> str:
     """Returns processor, caches, system, command and versions on one line."""
     cpuinfo = CPUINFO.read_text() if CPUINFO.exists() else ""
     system = f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"
-    command = shlex.join(["benchmarks/compare.py", *sys.argv[1:]])
+    command = shlex.join([f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     ours = f"Python {platform.python_version()}, {versions(OURS, sys.path)}"
     machine = filter(None, [processor(cpuinfo), caches(CACHES), system])
     return "; ".join([", ".join(machine), f"`python {command}`", ours, *map(of_peer, measured_peers)])
