@@ -89,9 +89,7 @@ void bind_to(unsigned core) {
     sched_setaffinity(0, sizeof one, &one);
 }
 
-double now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 } // namespace
 

@@ -111,8 +111,7 @@ bool Turns::waits_for(std::span<const int> peers) const {
     };
     const auto misses_room = [&](const Cursor &cursor) {
         const int peer = cursor.channel.peer;
-        return is_one(peer) && transport_.awaits_room(peer) &&
-               (!cursor.done() || are_all_done());
+        return is_one(peer) && transport_.awaits_room(peer) && (!cursor.done() || are_all_done());
     };
     return std::ranges::any_of(receives, misses_bytes) || std::ranges::any_of(sends, misses_room);
 }

@@ -40,9 +40,10 @@ void TcpTransport::connect_to(int peer, int descriptor) {
     auto made = std::make_unique<Forward>(descriptor);
     Forward *nothing = nullptr;
     look_at(descriptor);
-    if (!at(peer).to.compare_exchange_strong(nothing, made.get())) return;
-    const Forward &to = *made.release();
-    if (has_ended_.load()) to.frames->end();
+    if (at(peer).to.compare_exchange_strong(nothing, made.get())) {
+        const Forward &to = *made.release();
+        if (has_ended_.load()) to.frames->end();
+    }
     ring_();
 }
 
@@ -51,10 +52,11 @@ void TcpTransport::connect_from(int peer, int descriptor, Bytes greeting) {
     const std::scoped_lock lock(at(peer).telling);
     Back *nothing = nullptr;
     look_at(descriptor);
-    if (!at(peer).from.compare_exchange_strong(nothing, made.get())) return;
-    const Back &back = *made.release();
-    back.numbers->send(greeting, {}, {}, false);
-    if (at(peer).number != 0) send_number(back, at(peer).number);
+    if (at(peer).from.compare_exchange_strong(nothing, made.get())) {
+        const Back &back = *made.release();
+        back.numbers->send(greeting, {}, {}, false);
+        if (at(peer).number != 0) send_number(back, at(peer).number);
+    }
     ring_();
 }
 
@@ -62,12 +64,18 @@ void TcpTransport::look_at(int descriptor) const {
     epoll_event event{};
     event.events = EPOLLIN | EPOLLOUT | EPOLLET; // what comes, and that the system takes more after it has refused
     if (epoll_ctl(poll_, EPOLL_CTL_ADD, descriptor, &event) != 0) throw Failure::resource("epoll_ctl");
+    take_events(); // that it takes something now is no news; who connects rings, as this may have been other news, too
+}
+
+/// Whether anything has happened since the last time.
+bool TcpTransport::take_events() const {
+    std::array<epoll_event, 64> events{};
+    return epoll_wait(poll_, events.data(), static_cast<int>(events.size()), 0) > 0;
 }
 
 /// Whoever sleeps next looks once more at what has come since it was last asked, and else is woken when more comes.
 std::chrono::nanoseconds TcpTransport::until_arrival(std::chrono::steady_clock::time_point) const {
-    std::array<epoll_event, 64> events{};
-    if (epoll_wait(poll_, events.data(), static_cast<int>(events.size()), 0) > 0) return std::chrono::nanoseconds(0);
+    if (take_events()) return std::chrono::nanoseconds(0);
     try {
         thread_.ring_at(poll_, ring_);
     } catch (const Failure &) { return short_attention; } // the system has nothing left for whoever would ring

@@ -79,6 +79,7 @@ class TcpTransport final : public Transport {
     Peer &at(int peer) { return peers_[static_cast<std::size_t>(peer)]; }
     bool has_room(int peer);
     void look_at(int descriptor) const;
+    bool take_events() const;
     void send_number(const Back &back, std::uint64_t number);
 
     NetworkThread &thread_;

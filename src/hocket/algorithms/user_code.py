@@ -75,7 +75,9 @@ def print_aside(*values: object, **options: Any) -> None:
         return
     whole = StringIO()
     print(*values, **options | {"file": whole, "flush": False})
-    print(whole.getvalue(), end="", file=sys.stderr, flush=True)
+    if sys.stderr is not None:
+        sys.stderr.write(whole.getvalue())
+        sys.stderr.flush()
 
 
 def number(name: str, value: Any) -> Fraction:
