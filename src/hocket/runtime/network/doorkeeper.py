@@ -140,12 +140,18 @@ class Doorkeeper:
             if data in self._strangers:  # else it was dropped just now
                 self._hear(data)
         elif isinstance(data, _Visit):
-            self._go_on(data)
+            if data.connection is source:  # else it was stopped just now
+                self._go_on(data)
         else:
             self._visits += [_Visit(Purpose(*wanted)) for wanted in self.connections.take_wanted()]
             for visit in [one for one in self._visits if not self.connections.has(one.purpose.communicator)]:
                 self._stop(visit)
                 self._visits.remove(visit)
+
+    def _close(self, connection: socket.socket) -> None:
+        with contextlib.suppress(KeyError):  # where the system had no room to watch it
+            self._selector.unregister(connection)
+        connection.close()
 
     # Connections to this rank
 
@@ -207,8 +213,7 @@ class Doorkeeper:
 
     def _drop(self, stranger: _Stranger) -> None:
         self._strangers.remove(stranger)
-        self._selector.unregister(stranger.connection)
-        stranger.connection.close()
+        self._close(stranger.connection)
 
     # Connections of this rank to others
 
@@ -226,9 +231,7 @@ class Doorkeeper:
 
     def _stop(self, visit: _Visit) -> None:
         if visit.connection is not None:
-            with contextlib.suppress(KeyError):  # where not even that was possible
-                self._selector.unregister(visit.connection)
-            visit.connection.close()
+            self._close(visit.connection)
             visit.connection = None
 
     def _come_back(self, visit: _Visit) -> None:
