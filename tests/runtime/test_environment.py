@@ -6,8 +6,10 @@ import pytest
 from hocket.errors import RendezvousError
 from hocket.runtime import discover, new_address
 from hocket.runtime.ranks.environment import Environment, at_rank_end, rank_scope, rank_variables, torchrun_variables
+from hocket.runtime.rendezvous.boards.fixed_address import FixedAddress
 
 HOCKET = {"HOCKET_RANK": "1", "HOCKET_SIZE": "3", "HOCKET_ADDRESS": "meeting"}
+SPREAD = {"HOCKET_LOCAL_RANK": "0", "HOCKET_LOCAL_SIZE": "1"}  # the ranks are on several hosts
 TORCHRUN = {
     "RANK": "2",
     "LOCAL_RANK": "2",
@@ -105,9 +107,10 @@ def test_another_job_has_another_address(variables: dict[str, str], changed: dic
         (HOCKET | {"HOCKET_SIZE": "0"}, "rank 1 of 0"),
         (HOCKET | {"HOCKET_ADDRESS": "x" * 108}, "1 to 107 bytes"),
         ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_PORT is not set"),
-        (TORCHRUN | {"LOCAL_WORLD_SIZE": "2"}, "several hosts are not supported yet"),
-        (OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, "several hosts are not supported yet"),
-        (SLURM | {"SLURM_STEP_NUM_NODES": "2"}, "several hosts are not supported yet"),
+        (HOCKET | SPREAD, "1 of them on this host, but nothing tells where rank 0 is; set HOCKET_ADDRESS=HOST:PORT"),
+        (HOCKET | {"HOCKET_LOCAL_RANK": "0"}, "HOCKET_LOCAL_SIZE is not set"),
+        (HOCKET | SPREAD | {"HOCKET_LOCAL_RANK": "1"}, "HOCKET_LOCAL_RANK is 1, HOCKET_LOCAL_SIZE 1 and HOCKET_SIZE 3"),
+        (HOCKET | {"HOCKET_LOCAL_RANK": "0", "HOCKET_LOCAL_SIZE": "4"}, "expected local rank < local size <= size"),
     ],
 )
 def test_contradictions_are_errors(variables: dict[str, str], words: str) -> None:
@@ -145,6 +148,53 @@ def test_child_variables_are_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "OMP_NUM_THREADS" not in rank_variables(2, 5, address)
     found = discover(variables=torchrun_variables(2, 5, 29500))
     assert found == Environment(2, 5, found.address, "torchrun", 2, 5)
+
+
+def test_children_on_this_host_do_not_inherit_that_the_job_is_on_several() -> None:
+    inherited = HOCKET | SPREAD | {"HOCKET_ADDRESS": "hxa:29500"}
+    found = discover(variables=inherited | rank_variables(1, 2, new_address()))
+    assert (found.local_rank, found.local_size, found.board) == (1, 2, None)
+
+
+@pytest.mark.parametrize(
+    ("variables", "rank", "local_rank", "local_size"),
+    [
+        (HOCKET, 1, 1, 3),
+        (HOCKET | SPREAD, 1, 0, 1),
+        (TORCHRUN | {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}, 2, 0, 2),
+        (OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, 1, 0, 1),
+        (SLURM | {"SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "1"}, 3, 1, 2),
+    ],
+)
+def test_a_host_and_port_lets_the_ranks_be_on_several_hosts(
+    variables: dict[str, str], rank: int, local_rank: int, local_size: int
+) -> None:
+    found = discover(variables=variables | {"HOCKET_ADDRESS": "hxa:29500"})
+    assert (found.rank, found.local_rank, found.local_size) == (rank, local_rank, local_size)
+    assert found.board == FixedAddress("hxa", 29500, "HOCKET_ADDRESS")
+
+
+def test_ranks_of_a_host_meet_at_a_name_that_fits_however_long_the_host_and_port_are() -> None:
+    host = ".".join(["x" * 60] * 4)
+    names = {discover(0, 2, f"{host}:{port}", variables={}).address for port in (1, 2, 2)}
+    assert len(names) == 2 and all(name.startswith("hocket-") for name in names)
+    assert discover(0, 2, "[FD77::1]:1", variables={}).address == discover(1, 2, "[fd77:0::1]:1", variables={}).address
+
+
+def test_an_argument_tells_host_and_port_before_a_variable_does() -> None:
+    variables = HOCKET | SPREAD | {"HOCKET_ADDRESS": "hxa:29500"}
+    assert discover(address="hxb:29501", variables=variables).board == FixedAddress("hxb", 29501, "address=")
+    assert discover(0, 2, "hxb:29501", variables=variables).board == FixedAddress("hxb", 29501, "address=")
+    assert discover(0, 2, variables=variables).board == FixedAddress("hxa", 29500, "HOCKET_ADDRESS")
+    # A name alone makes another meeting of these ranks. With a rank and a size it is all there is: one host.
+    again = discover(address="again", variables=variables)
+    assert (again.address, again.board) == ("again", FixedAddress("hxa", 29500, "HOCKET_ADDRESS"))
+    assert discover(0, 2, "again", variables=variables).board is None
+
+
+def test_one_rank_needs_no_board() -> None:
+    assert discover(variables={"HOCKET_RANK": "0", "HOCKET_SIZE": "1", "HOCKET_ADDRESS": "hxa:29500"}).board is None
+    assert discover(0, 1, "hxa:29500", variables={}).board is None
 
 
 def test_fresh_addresses_differ() -> None:

@@ -5,6 +5,8 @@ from typing import Literal, NamedTuple
 RANK = "HOCKET_RANK"
 SIZE = "HOCKET_SIZE"
 ADDRESS = "HOCKET_ADDRESS"
+LOCAL_RANK = "HOCKET_LOCAL_RANK"
+LOCAL_SIZE = "HOCKET_LOCAL_SIZE"
 ALGO = "HOCKET_ALGO"
 TUNER_CONFIG_FILE = "HOCKET_TUNER_CONFIG_FILE"
 CACHE = "HOCKET_CACHE"
@@ -35,14 +37,14 @@ class Variable(NamedTuple):
 VARIABLES = (
     Variable(
         RANK,
-        "hocket.runtime.ranks.environment",
+        "hocket.runtime.ranks.starters",
         "launcher",
         "what torchrun, MPI or Slurm says; else 0",
         "The number of this rank, from 0 to the number of ranks - 1.",
     ),
     Variable(
         SIZE,
-        "hocket.runtime.ranks.environment",
+        "hocket.runtime.ranks.starters",
         "launcher",
         "what torchrun, MPI or Slurm says; else 1",
         "The number of ranks of the job.",
@@ -52,7 +54,21 @@ VARIABLES = (
         "hocket.runtime.ranks.environment",
         "launcher",
         "derived from the job of torchrun, MPI or Slurm",
-        "The name at which the ranks of the job meet, the same text on all ranks.",
+        "Where the ranks meet, the same text on all: HOST:PORT, where rank 0 listens; or any other name, on one host.",
+    ),
+    Variable(
+        LOCAL_RANK,
+        "hocket.runtime.ranks.starters",
+        "launcher",
+        "that of torchrun, MPI or Slurm; else the rank",
+        "The number of this rank among those of its host, from 0.",
+    ),
+    Variable(
+        LOCAL_SIZE,
+        "hocket.runtime.ranks.starters",
+        "launcher",
+        "that of torchrun, MPI or Slurm; else the size",
+        "The number of ranks on this host.",
     ),
     Variable(
         ALGO,

@@ -1,39 +1,40 @@
-"""Finds the rank, the size and the meeting address of this process, from arguments or from the program that started it.
+"""Finds the rank, the size and the meeting place of this process, from arguments or from the program that started it.
 
 The order is: explicit arguments, a thread rank of `run_ranks`, HOCKET_*, torchrun, MPI, Slurm, one process alone. The
-result names its source. All ranks of one group derive the same address: an abstract Unix socket name that contains the
-user id and an identity of the job. Ranks on several hosts are detected and refused.
+result names its source. All ranks of a host derive the same address: an abstract Unix socket name that contains the
+user id and an identity of the job. Ranks that may be on several hosts also get a board, where they find rank 0.
 """
 
 import contextlib
-import hashlib
 import math
 import operator
 import os
-import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from hocket.errors import RendezvousError
-from hocket.runtime.variables import ADDRESS, CMA, PACED_LINK, RANK, SIZE, TRANSPORT
+from hocket.runtime.ranks import starters
+from hocket.runtime.ranks.starters import new_address as new_address
+from hocket.runtime.rendezvous.boards.board import Board
+from hocket.runtime.rendezvous.boards.fixed_address import fixed_address
+from hocket.runtime.variables import ADDRESS, CMA, LOCAL_RANK, LOCAL_SIZE, PACED_LINK, RANK, SIZE, TRANSPORT
 
 MAX_ADDRESS_BYTES = 107  # sockaddr_un has 108 bytes, and an abstract name begins with NUL
 DEFAULT_TIMEOUT_SECONDS = 60.0
-
-# Programs that start MPI ranks. All ranks of a job on this host have the same nearest ancestor of this kind.
-_MPI_STARTERS = ("hydra_pmi_proxy", "orted", "prted", "prterun", "mpiexec", "mpirun", "slurmstepd")
 
 
 @dataclass(frozen=True)
 class Environment:
     """The rank of a process, and its job.
 
-    address: the name of an abstract Unix socket, without the leading NUL; source: what assigned the rank;
-    timeout_seconds limits the rendezvous. cancel, if given, ends a rendezvous early (thread ranks share it).
+    address: the name of an abstract Unix socket, without the leading NUL, which all ranks of a host have; source: what
+    assigned the rank; timeout_seconds limits the rendezvous. cancel, if given, ends a rendezvous early (thread ranks
+    share it). board: how the ranks find rank 0 if they may be on several hosts; None if all are on this host.
+    local_rank and local_size are what the source says, or else rank and size. names: the variables that said rank,
+    size, local rank and local size; empty if none did.
     """
 
     rank: int
@@ -44,15 +45,17 @@ class Environment:
     local_size: int
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     cancel: threading.Event | None = field(default=None, compare=False, repr=False)
+    board: Board | None = None
+    names: starters.Names | tuple[()] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         assigned = f"{self.source} assigned rank {self.rank} of {self.size}"
         if self.size < 1 or not 0 <= self.rank < self.size:
             raise RendezvousError(f"{assigned}; expected a size of at least 1 and a rank from 0 to size - 1")
-        if self.local_size != self.size:
+        if self.local_size != self.size and self.board is None:
             raise RendezvousError(
-                f"{assigned}, but only {self.local_size} ranks on this host: several hosts are not supported yet; "
-                "start all ranks on one host"
+                f"{assigned}, and {self.local_size} of them on this host, but nothing tells where rank 0 is; set "
+                f"{ADDRESS}=HOST:PORT on all ranks, a host name or address of rank 0 and a port that is free there"
             )
         length = len(self.address.encode())
         if not 0 < length <= MAX_ADDRESS_BYTES or "\0" in self.address:
@@ -72,8 +75,9 @@ def discover(
     """Returns the rank of the caller, and its job.
 
     Give both rank and size, or neither. address alone replaces the discovered one, so that one job can meet several
-    times. timeout is in seconds, above 0; variables replaces os.environ. Raises ValueError or TypeError for bad
-    arguments, and RendezvousError if the variables contradict each other or ranks are on several hosts.
+    times. An address HOST:PORT, also in HOCKET_ADDRESS, means that the ranks may be on several hosts. timeout is in
+    seconds, above 0; variables replaces os.environ. Raises ValueError or TypeError for bad arguments, and
+    RendezvousError if the variables contradict each other, or if nothing tells ranks on several hosts where rank 0 is.
     """
     if address is not None and not isinstance(address, str):
         raise TypeError(f"address is {address!r}; expected text, the same on all ranks")
@@ -85,29 +89,62 @@ def discover(
         return _explicit(rank, size, address, timeout, variables)
     found = here.scope.environment
     if found is not None:
-        address = address or found.address
-        return Environment(found.rank, found.size, address, found.source, found.rank, found.size, timeout, found.cancel)
-    for read in (_from_hocket, _from_torchrun, _from_mpi, _from_slurm):
-        assigned = read(variables)
-        if assigned is not None:
-            source, rank, size, local_rank, local_size, name = assigned
-            return Environment(rank, size, address or name, source, local_rank, local_size, timeout)
-    return Environment(0, 1, address or new_address(), "alone", 0, 1, timeout)
+        return replace(found, address=address or found.address, timeout_seconds=timeout)
+    assigned = starters.assigned(variables)
+    if assigned is None:
+        return Environment(0, 1, address or new_address(), "alone", 0, 1, timeout)
+    board = _board(address, "address=") or _board(variables.get(ADDRESS), ADDRESS)
+    return Environment(
+        rank=assigned.rank,
+        size=assigned.size,
+        address=_name(address or assigned.address),
+        source=assigned.source,
+        local_rank=assigned.local_rank,
+        local_size=assigned.local_size,
+        timeout_seconds=timeout,
+        board=board if assigned.size > 1 else None,
+        names=assigned.names,
+    )
 
 
-def new_address() -> str:
-    """Returns a new address that no other group uses."""
-    return f"hocket-{os.getuid()}-{secrets.token_hex(12)}"
+def _explicit(rank: int, size: int, address: str | None, timeout: float, variables: Mapping[str, str]) -> Environment:
+    for name, value in (("rank", rank), ("size", size)):
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise TypeError(f"{name} is {value!r}; expected an int")
+    rank, size = operator.index(rank), operator.index(size)
+    if size < 1 or not 0 <= rank < size:
+        raise ValueError(f"rank is {rank} and size is {size}; expected 0 <= rank < size")
+    if size == 1:
+        return Environment(0, 1, address or new_address(), "arguments", 0, 1, timeout)
+    board = _board(address, "address=") if address else _board(variables.get(ADDRESS), ADDRESS)
+    address = address or variables.get(ADDRESS)
+    if not address:
+        raise ValueError(
+            f"rank {rank} of {size} has no address to meet the others; give address=, the same text on all ranks, "
+            "or start the ranks with `hocket run`"
+        )
+    return Environment(rank, size, _name(address), "arguments", rank, size, timeout, board=board)
+
+
+def _board(address: str | None, told_by: str) -> Board | None:
+    return fixed_address(address, told_by) if address else None
+
+
+def _name(address: str) -> str:
+    """Returns the socket name of an address: its own, but HOST:PORT may be too long, or another user's."""
+    place = fixed_address(address, "")
+    return address if place is None else starters.job_address("address", str(place))
 
 
 def rank_variables(rank: int, size: int, address: str) -> dict[str, str]:
-    """Returns the variables that tell a child process its rank and size, in the form that `discover` reads.
+    """Returns the variables that tell a child process its rank on this host, in the form that `discover` reads.
 
     OMP_NUM_THREADS is added if the caller's environment has none: ranks share the cores, and linear algebra with a
     thread per core in each rank would mostly wait. The number of cores is that of the calling thread, so call this
     before the thread is bound.
     """
-    variables = {RANK: str(rank), SIZE: str(size), ADDRESS: address}
+    numbers = {RANK: rank, SIZE: size, LOCAL_RANK: rank, LOCAL_SIZE: size}
+    variables = {name: str(value) for name, value in numbers.items()} | {ADDRESS: address}
     if "OMP_NUM_THREADS" not in os.environ:
         variables["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // size))
     return variables
@@ -176,117 +213,6 @@ def link_here() -> tuple[float, float] | None:
         return None
     bytes_per_second, seconds = found.split(",")
     return float(bytes_per_second), float(seconds)
-
-
-# --- sources of the rank: (source, rank, size, local rank, local size, address), or None --------------------------
-
-_Assigned = tuple[str, int, int, int, int, str] | None
-
-
-def _explicit(rank: int, size: int, address: str | None, timeout: float, variables: Mapping[str, str]) -> Environment:
-    for name, value in (("rank", rank), ("size", size)):
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise TypeError(f"{name} is {value!r}; expected an int")
-    rank, size = operator.index(rank), operator.index(size)
-    if size < 1 or not 0 <= rank < size:
-        raise ValueError(f"rank is {rank} and size is {size}; expected 0 <= rank < size")
-    if address is None and size == 1:
-        address = new_address()
-    address = address or variables.get(ADDRESS)
-    if address is None:
-        raise ValueError(
-            f"rank {rank} of {size} has no address to meet the others; give address=, the same text on all ranks, "
-            "or start the ranks with `hocket run`"
-        )
-    return Environment(rank, size, address, "arguments", rank, size, timeout)
-
-
-def _from_hocket(variables: Mapping[str, str]) -> _Assigned:
-    if RANK not in variables and SIZE not in variables:
-        return None
-    rank, size = _number(variables, RANK), _number(variables, SIZE)
-    address = variables.get(ADDRESS, "")
-    if not address:
-        if size != 1:
-            raise RendezvousError(f"{RANK} is {rank} and {SIZE} {size}, but {ADDRESS} is not set")
-        address = new_address()
-    return "HOCKET", rank, size, rank, size, address
-
-
-def _from_torchrun(variables: Mapping[str, str]) -> _Assigned:
-    if "RANK" not in variables or "WORLD_SIZE" not in variables:
-        return None
-    rank, size = _number(variables, "RANK"), _number(variables, "WORLD_SIZE")
-    # Without the port, two jobs of one user would have the same address.
-    if size > 1:
-        _number(variables, "MASTER_PORT")
-    local_size = _number(variables, "LOCAL_WORLD_SIZE", size)
-    names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
-    address = _job_address("torchrun", *(variables.get(name, "") for name in names))
-    return "torchrun", rank, size, _number(variables, "LOCAL_RANK", rank), local_size, address
-
-
-def _from_mpi(variables: Mapping[str, str]) -> _Assigned:
-    if {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"} <= set(variables):
-        prefix, local_names = "OMPI_COMM_WORLD", ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
-    elif {"PMI_RANK", "PMI_SIZE"} <= set(variables):
-        prefix, local_names = "PMI", ("MPI_LOCALRANKID", "MPI_LOCALNRANKS")
-    else:
-        return None
-    rank, size = _number(variables, f"{prefix}_RANK"), _number(variables, f"{prefix}_SIZE")
-    local_rank, local_size = _number(variables, local_names[0], rank), _number(variables, local_names[1], size)
-    job = variables.get("PMIX_NAMESPACE") or variables.get("OMPI_MCA_ess_base_jobid") or _slurm_step(variables)
-    return "MPI", rank, size, local_rank, local_size, _job_address("MPI", job or _starter())
-
-
-def _from_slurm(variables: Mapping[str, str]) -> _Assigned:
-    # A batch script, which is no task of a step, also has SLURM_PROCID; only srun sets all three.
-    if not {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID"} <= set(variables):
-        return None
-    rank, size = _number(variables, "SLURM_PROCID"), _number(variables, "SLURM_STEP_NUM_TASKS")
-    num_nodes = _number(variables, "SLURM_STEP_NUM_NODES", 1)
-    local_size = size if num_nodes == 1 else -(-size // num_nodes)
-    address = _job_address("Slurm", _slurm_step(variables))
-    return "Slurm", rank, size, _number(variables, "SLURM_LOCALID", rank), local_size, address
-
-
-def _slurm_step(variables: Mapping[str, str]) -> str:
-    if "SLURM_STEP_ID" not in variables:
-        return ""
-    return f"{variables.get('SLURM_JOB_ID', '')}.{variables['SLURM_STEP_ID']}"
-
-
-def _number(variables: Mapping[str, str], name: str, default: int | None = None) -> int:
-    text = variables.get(name)
-    if text is None and default is not None:
-        return default
-    if text is None or not text.strip().isdecimal():
-        found = "is not set" if text is None else f"is {text!r}"
-        raise RendezvousError(f"{name} {found}; expected a number, because other variables of the same starter are set")
-    return int(text)
-
-
-def _job_address(source: str, *identity: str) -> str:
-    """Returns an address that is equal on all ranks of a job of this user, and different for any other job."""
-    digest = hashlib.sha256("\0".join((source, *identity)).encode()).hexdigest()
-    return f"hocket-{os.getuid()}-{digest[:24]}"
-
-
-def _starter() -> str:
-    """Returns a name of the process that started the MPI ranks, for starters that give the job no name."""
-    process, starter = os.getppid(), ""
-    while process > 1:
-        try:
-            text = Path(f"/proc/{process}/stat").read_text()
-        except OSError:
-            break
-        name, rest = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
-        identity = f"{process}.{rest[19]}"  # with the start time, because process numbers are reused
-        starter = starter or identity
-        if name in _MPI_STARTERS:
-            return identity
-        process = int(rest[1])
-    return starter
 
 
 # --- ranks that run_ranks started ----------------------------------------------------------------------------------
