@@ -16,6 +16,7 @@ DEBUG = "HOCKET_DEBUG"
 PACED_LINK = "HOCKET_PACED_LINK"
 PROFILE = "HOCKET_PROFILE"
 TRANSPORT = "HOCKET_TRANSPORT"
+SOCKET_IFNAME = "HOCKET_SOCKET_IFNAME"
 
 Scope = Literal["rank", "rank 0 for all", "launcher"]
 
@@ -111,6 +112,13 @@ VARIABLES = (
         "rank",
         "shm",
         "What carries data between ranks: shared memory (shm), or TCP connections (tcp). All ranks need the same.",
+    ),
+    Variable(
+        SOCKET_IFNAME,
+        "hocket.runtime.network.interfaces",
+        "rank",
+        "the interface that routes towards rank 0",
+        "The interfaces by which ranks reach other hosts, in the grammar of NCCL_SOCKET_IFNAME, or networks.",
     ),
     Variable(
         TRACE,
