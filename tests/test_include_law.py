@@ -25,6 +25,7 @@ LEVELS = {
     "transport/tcp": 5,
     "executor": 6,
     "channels": 6,
+    "mirrors": 6,
     "messages": 7,
     "communicator": 8,
     "bindings/python": 9,

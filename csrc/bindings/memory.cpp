@@ -95,6 +95,7 @@ void bind_memory(nb::module_ &m) {
         .def(
             "__init__", [](Arena *self, std::size_t capacity) { new (self) Arena(capacity); }, "capacity"_a)
         .def_prop_ro("descriptor", &Arena::descriptor)
+        .def_prop_ro("num_bytes", [](const Arena &self) { return self.mapping()->num_bytes(); })
         .def("allocate", &allocate, "num_bytes"_a);
     m.def(
         "record_stream",

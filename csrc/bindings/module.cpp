@@ -7,6 +7,7 @@
 #include "bindings/calls/works.h"
 #include "bindings/machine.h"
 #include "bindings/memory.h"
+#include "bindings/mirrors.h"
 #include "bindings/python/arrays.h"
 #include "bindings/python/blocking.h"
 #include "bindings/python/site.h"
@@ -273,19 +274,20 @@ NB_MODULE(_core, m) {
     nb::class_<Plan>(m, "Plan").def(
         "__init__",
         [](Plan *self, int num_ranks, int rank, int chunks_per_block, bool uneven, const Table &input_blocks,
-           const Table &output_blocks, int num_scratch, bool only_copies, bool only_token, std::string label,
+           const Table &output_blocks, int num_scratch, bool only_copies, bool only_token, bool hears_all,
+           std::string label,
            const Table &instructions, const Table &sources, const Table &destinations, const Table &dependencies) {
             const auto list = [](const Table &table) {
                 const auto span = span_of(table);
                 return std::vector<std::int32_t>(span.begin(), span.end());
             };
-            PlanShape shape{num_ranks,           rank,        chunks_per_block, uneven,    list(input_blocks),
-                            list(output_blocks), num_scratch, only_copies,      only_token};
+            PlanShape shape{num_ranks,           rank,        chunks_per_block, uneven,     list(input_blocks),
+                            list(output_blocks), num_scratch, only_copies,      only_token, hears_all};
             new (self) Plan(std::move(shape), std::move(label), span_of(instructions), span_of(sources),
                             span_of(destinations), span_of(dependencies));
         },
         "num_ranks"_a, "rank"_a, "chunks_per_block"_a, "uneven"_a, "input_blocks"_a, "output_blocks"_a, "num_scratch"_a,
-        "only_copies"_a, "only_token"_a, "label"_a, "instructions"_a, "sources"_a, "destinations"_a, "dependencies"_a);
+        "only_copies"_a, "only_token"_a, "hears_all"_a, "label"_a, "instructions"_a, "sources"_a, "destinations"_a, "dependencies"_a);
 
     nb::class_<Extra>(m, "Extra")
         .def(
@@ -351,14 +353,18 @@ NB_MODULE(_core, m) {
             },
             "num_members"_a)
         .def("abandon_endpoint", &Context::abandon_endpoint, "offset"_a)
+        .def("generation_of", &Context::generation_of, "offset"_a)
+        .def("report_death", &Context::report_death, "rank"_a, "is_cut_off"_a)
         .def(
             "join",
             [](Context &self, int rank, const std::vector<int> &descriptors, const std::vector<std::size_t> &offsets,
                const Profile &profile, const std::vector<int> &neighbours, const std::vector<int> &beside,
-               const std::vector<int> &far) {
-                self.join(rank, descriptors, offsets, profile, neighbours, beside, far);
+               const std::vector<int> &far, const std::vector<int> &elsewhere, int leader_bell) {
+                self.join(rank, descriptors, offsets, profile, neighbours, beside, far, elsewhere, leader_bell);
             },
-            "rank"_a, "descriptors"_a, "presence_offsets"_a, "profile"_a, "neighbours"_a, "beside"_a, "far"_a);
+            "rank"_a, "descriptors"_a, "presence_offsets"_a, "profile"_a, "neighbours"_a, "beside"_a, "far"_a,
+            "elsewhere"_a = std::vector<int>(), "leader_bell"_a = -1);
+    bind_mirrors(m);
 
     bind_streams(m);
     nb::class_<Work>(m, "Work")
@@ -373,11 +379,13 @@ NB_MODULE(_core, m) {
         .def(
             "__init__",
             [](Communicator *self, std::shared_ptr<Context> context, std::vector<int> members, int rank,
-               const std::vector<std::size_t> &offsets, bool spin, std::shared_ptr<Connections> connections) {
-                new (self)
-                    Communicator(std::move(context), std::move(members), rank, offsets, spin, std::move(connections));
+               const std::vector<std::size_t> &offsets, bool spin, std::shared_ptr<Connections> connections,
+               const std::vector<std::uint32_t> &generations) {
+                new (self) Communicator(std::move(context), std::move(members), rank, offsets, spin,
+                                        std::move(connections), generations);
             },
-            "context"_a, "members"_a, "rank"_a, "offsets"_a, "spin"_a, "connections"_a = nb::none())
+            "context"_a, "members"_a, "rank"_a, "offsets"_a, "spin"_a, "connections"_a = nb::none(),
+            "generations"_a = std::vector<std::uint32_t>())
         .def("run", &run, "launched"_a, "kind"_a, "dtype"_a, "op"_a, "root"_a, "block"_a, "input"_a, "output"_a,
              "timeout"_a, "extra"_a.none())
         .def("submit", &submit, "launched"_a, "kind"_a, "dtype"_a, "op"_a, "root"_a, "block"_a, "input"_a, "output"_a,

@@ -151,7 +151,8 @@ void bind_transports(nb::module_ &module) {
             nb::rv_policy::take_ownership, "rank"_a);
     nb::class_<Connections>(module, "Connections")
         .def(
-            "__init__", [](Connections *self, int rank) { new (self) Connections(rank); }, "rank"_a)
+            "__init__", [](Connections *self, int rank, bool carry_all) { new (self) Connections(rank, carry_all); },
+            "rank"_a, "carry_all"_a = true)
         .def_prop_ro("descriptor", &Connections::descriptor, "Readable while connections are wanted.")
         .def(
             "take_wanted",

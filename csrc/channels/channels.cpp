@@ -1,31 +1,41 @@
 #include "channels/channels.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace hocket {
 
 Channels::Channels(Context &context, const std::vector<int> &members, int rank, std::span<const std::size_t> offsets,
-                   Lane lane, Connections *connections)
+                   std::uint32_t generation, Lane lane, Connections *connections)
     : memory_(context, members, rank, offsets, lane), connections_(connections) {
-    if (connections_ == nullptr) {
+    std::vector<int> via;
+    for (const int member : members) {
+        const bool is_carried = connections != nullptr && member != members[static_cast<std::size_t>(rank)] &&
+                                (connections->carry_all() || context.at(member).is_elsewhere);
+        via.push_back(is_carried ? 1 : 0);
+    }
+    if (std::ranges::find(via, 1) == via.end()) {
         paced_ = PacedTransport::over(memory_, context);
         return;
     }
-    // All members know the page of the first one. No two communicators that use it have the same generation.
-    const std::uint64_t generation = memory_.control(0).generation.load(std::memory_order_relaxed);
-    for (const std::uint64_t word : {static_cast<std::uint64_t>(members[0]), std::uint64_t{offsets[0]}, generation,
-                                     static_cast<std::uint64_t>(lane)})
-        name_ = mix(name_, word + 1);
+    name_ = name_of(members[0], offsets[0], generation, lane);
     const auto want = [this, members](int peer) {
         connections_->want(
             {.communicator = name_, .from = connections_->rank(), .to = members[static_cast<std::size_t>(peer)]});
     };
     ControlPage &own = memory_.control(rank);
     *tcp_ = std::make_unique<TcpTransport>(connections_->thread(), members.size(), want, [&own] { own.ring(); });
-    std::vector<int> via(members.size(), 1);
-    via[static_cast<std::size_t>(rank)] = 0;
     both_.emplace(std::vector<Transport *>{&memory_, tcp_->get()}, std::move(via));
     connections_->enter(name_, **tcp_, members);
+}
+
+/// All members know the page of the first one. No two communicators that use it have the same generation.
+std::uint64_t Channels::name_of(int first_rank, std::size_t first_offset, std::uint32_t generation, Lane lane) {
+    std::uint64_t name = 0;
+    for (const std::uint64_t word : {static_cast<std::uint64_t>(first_rank), std::uint64_t{first_offset},
+                                     std::uint64_t{generation}, static_cast<std::uint64_t>(lane)})
+        name = mix(name, word + 1);
+    return name;
 }
 
 Channels::~Channels() {

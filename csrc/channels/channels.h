@@ -15,10 +15,11 @@ namespace hocket {
 
 class Channels {
   public:
-    /// `members` are ranks of the context, `offsets` lead to their endpoints. `connections`: where there are any, they
-    /// carry what goes to other ranks; then they must outlive this.
+    /// `members` are ranks of the context, `offsets` lead to their endpoints. `generation`: of the first one's page.
+    /// `connections`: where there are any, they carry what goes to ranks on other hosts, or to all; then they must
+    /// outlive this.
     Channels(Context &context, const std::vector<int> &members, int rank, std::span<const std::size_t> offsets,
-             Lane lane, Connections *connections);
+             std::uint32_t generation, Lane lane, Connections *connections);
     Channels(const Channels &) = delete;
     Channels &operator=(const Channels &) = delete;
     ~Channels();
@@ -30,6 +31,9 @@ class Channels {
     const Transport &carrier() const { return const_cast<Channels &>(*this).carrier(); }
     /// Whether what is sent takes its time on a simulated link.
     bool is_paced() const { return paced_ != nullptr; }
+
+    /// Of this lane of a communicator in the job.
+    static std::uint64_t name_of(int first_rank, std::size_t first_offset, std::uint32_t generation, Lane lane);
 
     /// Nothing is posted any more.
     void end();
@@ -43,7 +47,7 @@ class Channels {
     Connections *connections_;
     std::uint64_t name_ = 0;                           // of the lane in the job
     OfThisProcess<std::unique_ptr<TcpTransport>> tcp_; // a forked child must not touch it
-    std::optional<Carrier> both_; // the memory, by which this rank reaches itself, and the connections
+    std::optional<Carrier> both_; // the memory, by which this rank reaches at least itself, and the connections
 };
 
 } // namespace hocket

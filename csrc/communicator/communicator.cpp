@@ -11,15 +11,33 @@ namespace hocket {
 
 namespace {
 
+/// Of the first member's page, as all members know it.
+std::uint32_t first_generation(const Context &context, int rank, std::size_t offset,
+                               std::span<const std::uint32_t> generations) {
+    if (!generations.empty()) return generations.front();
+    const Mapping &mapping = *context.at(rank).mapping;
+    if (!mapping.contains(mapping.base() + offset, sizeof(ControlPage))) return 0; // the transport refuses it
+    return reinterpret_cast<const ControlPage *>(mapping.base() + offset)->generation.load(std::memory_order_acquire);
+}
+
 /// The members, whose pages lie in the endpoints of this transport.
-std::vector<Member> members_of(const Context &context, std::span<const int> ranks, const ShmTransport &transport) {
+std::vector<Member> members_of(const Context &context, std::span<const int> ranks, const ShmTransport &transport,
+                               std::span<const std::uint32_t> generations) {
     std::vector<Member> members;
     for (const int rank : ranks) {
         const Context::Rank &known = context.at(rank);
         const Endpoint &endpoint = transport.endpoint(static_cast<int>(members.size()));
         members.push_back({rank, known.shares_process, *known.presence, endpoint.control(), endpoint.aborted_calls()});
+        if (known.is_elsewhere) members.back().told_generation = generations[members.size() - 1];
     }
     return members;
+}
+
+std::optional<Spanning> spanning(const Context &context, std::span<const int> ranks, std::size_t first_offset,
+                                 std::uint32_t generation) {
+    if (std::ranges::none_of(ranks, [&](int rank) { return context.at(rank).is_elsewhere; })) return std::nullopt;
+    return Spanning{.name = Channels::name_of(ranks.front(), first_offset, generation, Lane::collectives),
+                    .bell = context.leader_bell()};
 }
 
 } // namespace
@@ -27,10 +45,15 @@ std::vector<Member> members_of(const Context &context, std::span<const int> rank
 // Life ----------------------------------------------------------------------------------------------------------------
 
 Communicator::Communicator(std::shared_ptr<Context> context, std::vector<int> members, int rank,
-                           std::span<const std::size_t> offsets, bool spin, std::shared_ptr<Connections> connections)
+                           std::span<const std::size_t> offsets, bool spin, std::shared_ptr<Connections> connections,
+                           std::span<const std::uint32_t> generations)
     : context_(std::move(context)), connections_(std::move(connections)),
-      channels_(*context_, members, rank, offsets, Lane::collectives, connections_.get()),
-      members_(members_of(*context_, members, channels_.memory()), rank),
+      channels_(*context_, members, rank, offsets,
+                first_generation(*context_, members.at(0), offsets[0], generations), Lane::collectives,
+                connections_.get()),
+      members_(members_of(*context_, members, channels_.memory(), generations), rank,
+               spanning(*context_, members, offsets[0],
+                        first_generation(*context_, members.at(0), offsets[0], generations))),
       lane_(context_->recorder(), identity(members[0], offsets[0]), members),
       messages_(*context_, members, offsets, members_, spin, lane_, connections_.get()), spin_(spin),
       first_ticks_(ticks()), first_time_(Clock::now()), patience_(spin) {
@@ -91,7 +114,7 @@ void Communicator::close(const std::function<void()> &interrupted) {
         if (claim()) leave();
         throw;
     }
-    if (const auto mismatch = find_mismatch()) members_.record(*mismatch);
+    if (const auto mismatch = find_mismatch()) members_.settle(*mismatch);
     auto failure = members_.recorded_failure();
     leave();
     if (!failure || told_) return; // this rank has raised it already
@@ -159,7 +182,7 @@ bool Communicator::run_part(const Call &call, const Launching &launching, const 
     };
     try {
         if (!part()) return false;
-        end();
+        end(call);
     } catch (Failure &failure) {
         note_failure();
         if (failure.cause == Cause::aborted && failure.rank < 0) failure.rank = rank(); // a user's op, for example
@@ -258,6 +281,7 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
     digest_ = mix(digest_, digest);
     if (sequence_ % ControlPage::lead == 0) own().digest_at(sequence_).store(digest_, std::memory_order_relaxed);
     own().last_call.store(sequence_, std::memory_order_release);
+    if (sequence_ % ControlPage::lead == ControlPage::lead / 2) members_.tell_hosts(); // before they wait for it
     const auto no_memory = [] {
         errno = ENOMEM;
         throw Failure::resource("allocation of scratch memory for a call");
@@ -282,11 +306,12 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
     patience_.renew();
     may_linger_ = lingers_ = lingers_ && exchanges_ && executor_->has_short_chunks();
     started_ = {};
+    num_asked_ = 0;
     stall_told_ = false;
 }
 
 /// The call is done. If a member has failed at it meanwhile, this rank may have read what was no longer lent to it.
-void Communicator::end() {
+void Communicator::end(const Call &call) {
     if (own().alarm.load(std::memory_order_seq_cst) != seen_alarm_) {
         if (const auto recorded = concerning_failure(sequence_)) {
             failure_ = *recorded;
@@ -294,6 +319,7 @@ void Communicator::end() {
         }
     }
     own().in_call.store(0, std::memory_order_release);
+    if (call.plan->shape().hears_all && call.launch.block > 0) heard_all_ = sequence_;
 }
 
 /// True when the call is done. Most are so after a few tries, and read no clock. Where a rank has no core of its own,
@@ -396,6 +422,10 @@ void Communicator::look_at_clock(const Call &call, Clock::time_point now) {
             }
         }
         fail(failure);
+    }
+    if (waited >= attention * (num_asked_ + 1)) { // ranks elsewhere may call something else
+        ++num_asked_;
+        members_.ask_hosts();
     }
     if (waited >= stall_time && !stall_told_) {
         const auto awaited = missing();

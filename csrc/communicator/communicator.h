@@ -9,6 +9,7 @@
 #include "streams/doze.h"
 #include "streams/mark.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -68,9 +69,11 @@ class Work {
 class Communicator {
   public:
     /// `members` are ranks of the context, `offsets` lead to their endpoints. `spin`: whether this rank has a core.
-    /// `connections`: they carry all bytes, where there are any.
+    /// `connections`: where there are any, they carry what goes to other hosts, or all. `generations`: of the members'
+    /// pages, as they have told them; not needed where all are on this host.
     Communicator(std::shared_ptr<Context> context, std::vector<int> members, int rank,
-                 std::span<const std::size_t> offsets, bool spin, std::shared_ptr<Connections> connections = nullptr);
+                 std::span<const std::size_t> offsets, bool spin, std::shared_ptr<Connections> connections = nullptr,
+                 std::span<const std::uint32_t> generations = {});
     Communicator(const Communicator &) = delete;
     Communicator &operator=(const Communicator &) = delete;
     ~Communicator();
@@ -130,7 +133,7 @@ class Communicator {
   private:
     Patience patience_of(bool spins) const { return channels_.is_paced() ? Patience::none() : Patience(spins); }
     void begin(const Call &call, const Hook &interrupted, const Hook &before_wait);
-    void end();
+    void end(const Call &call);
     template <typename Move> bool attempt(const Call &call, const Move &move);
     bool poll(const Call &call);
     bool drive(const Call &call, Clock::time_point until);
@@ -164,7 +167,9 @@ class Communicator {
     void await_comers(std::uint64_t sequence) const;
     void await_members(const std::function<void()> &interrupted) const;
     void await_followers(const Call &call, const Hook &interrupted, const Hook &before_wait);
-    bool follows(int member) const { return members_.last_call(member) + ControlPage::lead > sequence_; }
+    bool follows(int member) const {
+        return std::max(members_.last_call(member), heard_all_) + ControlPage::lead > sequence_;
+    }
     std::vector<int> missing() const;
     void leave();
     void end_turn();
@@ -192,6 +197,7 @@ class Communicator {
     std::optional<Failure> failure_;          // once set, every call fails with it
     bool passed_over_ = false;                // a failure is recorded that concerned no call so far
     std::uint64_t sequence_ = 0, digest_ = 0; // of the last call, and of all calls so far
+    std::uint64_t heard_all_ = 0;             // all members have made the call of this number, as its end has shown
     std::chrono::nanoseconds last_timeout_{}; // of the last call
     std::uint64_t first_ticks_;               // and the time then: what a tick is in nanoseconds
     Clock::time_point first_time_;
@@ -208,6 +214,7 @@ class Communicator {
     bool lingers_ = false;    // of the call at hand, in its caller's thread, if it exchanges short chunks
     bool may_linger_ = false; // it has not done so in vain since the last move
     Clock::time_point started_{};
+    int num_asked_ = 0; // in the call at hand: see Members::ask_hosts
     bool stall_told_ = false;
 
     struct Queue {

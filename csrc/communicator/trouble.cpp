@@ -171,6 +171,7 @@ void Communicator::await_followers(const Call &call, const Hook &interrupted, co
                 fail(failure);
             }
             messages_.help(Clock::now(), false);
+            members_.ask_hosts();
             std::this_thread::sleep_for(pause);
             pause = std::min<std::chrono::microseconds>(pause * 2, 10ms);
             interrupted();
@@ -181,6 +182,7 @@ void Communicator::await_followers(const Call &call, const Hook &interrupted, co
     const std::uint64_t common = sequence_ - ControlPage::lead;
     const std::uint64_t mine = members_.digest_at(rank(), common);
     for (int member = 0; member < size(); ++member) {
+        if (members_.last_call(member) < common) continue; // on another host, whose news are on their way
         if (members_.digest_at(member, common) != mine) fail_at_difference_to(member);
     }
 }
@@ -205,6 +207,7 @@ void Communicator::await_members(const std::function<void()> &interrupted) const
                     told = true;
                     members_.tell_stall(stall_time, "close", {member}, sequence_);
                 }
+                members_.ask_hosts();
                 std::this_thread::sleep_for(pause);
                 pause = std::min<std::chrono::microseconds>(pause * 2, 10ms);
                 interrupted();

@@ -43,6 +43,28 @@ std::optional<std::pair<Fingerprint, SiteOfCall>> CallRecord::read(std::uint64_t
     return std::pair(call, SiteOfCall{at >> 1, (at & 1) != 0});
 }
 
+std::optional<CallRecord::Words> CallRecord::words(std::uint64_t sequence) const {
+    if (sequence == 0 || sequence_.load(std::memory_order_acquire) != sequence) return std::nullopt;
+    const Words found{sequence,
+                      count_.load(std::memory_order_acquire),
+                      schedule_.load(std::memory_order_acquire),
+                      detail_.load(std::memory_order_acquire),
+                      site_kind_dtype_.load(std::memory_order_acquire),
+                      op_root_.load(std::memory_order_acquire)};
+    if (sequence_.load(std::memory_order_acquire) != sequence) return std::nullopt;
+    return found;
+}
+
+void CallRecord::mirror(const Words &words) {
+    sequence_.store(0, std::memory_order_relaxed);
+    count_.store(words[1], std::memory_order_release);
+    schedule_.store(words[2], std::memory_order_release);
+    detail_.store(words[3], std::memory_order_release);
+    site_kind_dtype_.store(words[4], std::memory_order_release);
+    op_root_.store(words[5], std::memory_order_release);
+    sequence_.store(words[0], std::memory_order_release);
+}
+
 void SiteRecord::write(const Site &site) {
     std::array<char, num_words * sizeof(std::uint64_t)> text{};
     const std::string_view all = site.text, kept = all.substr(all.size() - std::min(all.size(), text.size()));
@@ -84,6 +106,8 @@ void ControlPage::renew() {
     // Members of the old communicator may still ask whether this one has left it: they know by the generation.
     generation.fetch_add(1, std::memory_order_seq_cst);
     state.store(open, std::memory_order_release);
+    name.store(0, std::memory_order_release);
+    is_stopped.store(0, std::memory_order_relaxed);
     constexpr std::size_t rest = offsetof(ControlPage, in_call); // read by nobody who has left
     std::memset(reinterpret_cast<std::byte *>(this) + rest, 0, sizeof(ControlPage) - rest);
 }

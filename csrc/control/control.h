@@ -33,6 +33,11 @@ class CallRecord {
     /// The call of this number, if it is here.
     std::optional<std::pair<Fingerprint, SiteOfCall>> read(std::uint64_t sequence) const;
 
+    /// For a mirror on another host: all of it, if it is the call of this number.
+    using Words = std::array<std::uint64_t, 6>;
+    std::optional<Words> words(std::uint64_t sequence) const;
+    void mirror(const Words &words);
+
   private:
     // Numbers of kinds and dtypes are small: the site has room beside them, and costs no cache line of its own.
     std::atomic<std::uint64_t> sequence_;
@@ -46,6 +51,7 @@ class SiteRecord {
     void write(const Site &site);
     /// The text of this number; "" where it is not here.
     std::string read(std::uint32_t number) const;
+    std::uint32_t number() const { return static_cast<std::uint32_t>(number_.load(std::memory_order_acquire)); }
 
   private:
     static constexpr std::size_t num_words = 15;
@@ -56,11 +62,16 @@ class SiteRecord {
 /// Why a communicator can only be closed. All look at the members' pages in order, and the first page that is not
 /// passed has the reason. It belongs to the lowest member that lived when the reason was written. A passed page stays
 /// passed, and the first writer wins. So all find the same reason, whenever they learned of a death.
+///
+/// Members on several hosts have no page in common. Each of them proposes its reason on its own page. Rank 0's host
+/// decides which one was first, and the leader of each host writes that on the pages there.
 struct AbortRecord {
-    static constexpr std::uint32_t none = 0, ready = 1, passed = 2, writing = 3; // writing + member
     static constexpr std::size_t max_members = 1024, max_text = 240;
+    static constexpr std::uint32_t none = 0, ready = 1, passed = 2, proposed = 3, writing = 4; // writing + member
+    static constexpr std::uint32_t agent = writing + max_members; // the leader of this host
 
     std::atomic<std::uint32_t> state;
+    std::atomic<std::int64_t> proposed_at; // nanoseconds of the clock that all processes of a host share
     // The rest is written by the one who moved `state` to `writing`, and read once it is `ready`.
     std::int32_t cause;
     std::int32_t rank;
@@ -86,6 +97,10 @@ struct ControlPage {
     // Written by the owner so rarely that they stay in the caches of all, which read them with each message.
     std::atomic<std::uint32_t> generation; // grows when the page is renewed
     std::atomic<std::uint32_t> state;
+    // Of a communicator with members on several hosts: its name in the job; else 0.
+    std::atomic<std::uint64_t> name;
+    std::atomic<std::int32_t> num_members;
+    std::atomic<std::uint32_t> is_stopped; // of a mirror: whether the owner's process was stopped when it was last told
 
     // Written by the owner with each call.
     alignas(cache_line) std::atomic<std::uint64_t> in_call; // the number of the one in which it may read what others
@@ -126,6 +141,9 @@ struct ControlPage {
     }
     /// The digest of all calls up to this one. Digests of earlier calls are overwritten in time.
     std::atomic<std::uint64_t> &digest_at(std::uint64_t sequence) { return digests[sequence / lead % digests.size()]; }
+    const std::atomic<std::uint64_t> &digest_at(std::uint64_t sequence) const {
+        return digests[sequence / lead % digests.size()];
+    }
     /// The call of this number, if it is remembered.
     std::optional<Fingerprint> call_of(std::uint64_t sequence) const;
     /// "file:line" of the call of this number, and ", repeated" if it was; "" where that is not known any more.

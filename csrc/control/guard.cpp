@@ -27,9 +27,10 @@ Guard::Guard(Presence &own) : own_(own), thread_(start_thread("the guard thread"
     throw Failure::resource("set_robust_list (without it, no rank hears when another one dies)");
 }
 
-void Guard::watch(int rank, std::vector<Rank> ranks) {
-    rank_ = static_cast<std::size_t>(rank);
+void Guard::watch(std::size_t place, std::vector<Rank> ranks, std::function<void()> tell) {
+    rank_ = place;
     ranks_ = std::move(ranks);
+    tell_ = std::move(tell);
     phase_.store(watching, std::memory_order_seq_cst);
     phase_.notify_all();
 }
@@ -94,7 +95,12 @@ void Guard::stop() {
 
 void Guard::report_death(std::size_t rank) {
     ranks_[rank].presence.get().state.store(Presence::dead, std::memory_order_seq_cst);
-    for (const Rank &peer : ranks_) {
+    alarm(ranks_);
+    tell_();
+}
+
+void Guard::alarm(std::span<const Rank> ranks) {
+    for (const Rank &peer : ranks) {
         for (const auto &entry : peer.presence.get().endpoints) {
             const std::uint64_t offset = entry.load(std::memory_order_acquire);
             if (offset == 0 || offset > peer.memory.size() - sizeof(ControlPage)) break;

@@ -16,7 +16,8 @@ namespace hocket {
 
 /// What a rank shows of itself as long as it lives. The kernel marks `word` when the guard thread that holds it dies.
 struct Presence {
-    static constexpr std::uint32_t present = 0, left = 1, dead = 2;
+    // cut_off: it may live, but the leader of its host does not, so nobody tells other hosts of it.
+    static constexpr std::uint32_t present = 0, left = 1, dead = 2, cut_off = 3;
     static constexpr std::size_t max_endpoints = 1024;
 
     /// A robust futex: the guard's thread id while it lives. `next` is the link that the kernel follows to find it, in
@@ -34,7 +35,8 @@ struct Presence {
     /// Offsets of this rank's control pages, so that whoever learns of a death can tell everybody.
     std::array<std::atomic<std::uint64_t>, max_endpoints> endpoints;
 
-    bool is_dead() const { return state.load(std::memory_order_acquire) == dead; }
+    bool is_dead() const { return state.load(std::memory_order_acquire) >= dead; }
+    bool is_cut_off() const { return state.load(std::memory_order_acquire) == cut_off; }
 };
 
 /// Each rank's guard holds its own robust word and sleeps on that of the next rank. When a process dies, however it
@@ -55,9 +57,13 @@ class Guard {
     Guard(const Guard &) = delete;
     Guard &operator=(const Guard &) = delete;
 
-    /// Watches the others from now on. `ranks`: all, in order; their memory must outlive stop().
-    void watch(int rank, std::vector<Rank> ranks);
+    /// Watches the others from now on. `ranks`: all of this host, in order, among which this one is at `place`; their
+    /// memory must outlive stop(). `tell`: comes after each death that this guard has seen first.
+    void watch(std::size_t place, std::vector<Rank> ranks, std::function<void()> tell);
     void stop();
+
+    /// Whoever waits for one of these ranks, or for others with them, looks again.
+    static void alarm(std::span<const Rank> ranks);
 
   private:
     void run();
@@ -66,7 +72,8 @@ class Guard {
 
     Presence &own_;
     std::size_t rank_ = 0;
-    std::vector<Rank> ranks_;             // written by watch() before `phase_` tells the thread
+    std::vector<Rank> ranks_;             // written by watch() before `phase_` tells the thread, with the next one
+    std::function<void()> tell_;
     std::atomic<std::uint32_t> phase_{0}; // between this object and its thread: see guard.cpp
     int refusal_ = 0;                     // errno; written before `phase_` tells of it
     std::thread thread_;

@@ -4,7 +4,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
+#include <ranges>
 #include <sched.h>
+#include <thread>
 #include <type_traits>
 #include <unistd.h>
 #include <utility>
@@ -17,15 +20,47 @@ using namespace std::chrono_literals;
 constexpr auto writer_time = 200ms; // for another member to write its reason
 constexpr auto reader_time = 500ms; // for another process to notice a failure before one looks whether it is stopped
 constexpr auto longest_reader_time = 30s; // or may be, where nobody can tell
+constexpr auto decision_time = 2s;        // for rank 0's host to say which reason was first
+
+/// What a mirror shows until it shows this communicator, and once it shows a later one.
+struct Blank {
+    explicit Blank(std::uint32_t state) { page.state.store(state, std::memory_order_relaxed); }
+    ControlPage page{};
+};
+const Blank nothing_heard(ControlPage::open), has_left(ControlPage::closed);
+
+std::int64_t now_in_nanoseconds() { return Clock::now().time_since_epoch() / 1ns; }
 
 } // namespace
 
-Members::Members(std::vector<Member> members, int rank)
-    : members_(std::move(members)), rank_(rank), own_(at(rank).page) {
+Members::Members(std::vector<Member> members, int rank, const std::optional<Spanning> &spanning)
+    : members_(std::move(members)), rank_(rank), own_(at(rank).page), spanning_(spanning) {
     if (members_.size() > AbortRecord::max_members) throw Failure::internal("a communicator has at most 1024 members");
-    for (const Member &one : members_) generations_.push_back(one.page.generation.load(std::memory_order_acquire));
+    for (const Member &one : members_)
+        generations_.push_back(one.told_generation.value_or(one.page.generation.load(std::memory_order_acquire)));
     own_.process_namespace.store(namespace_, std::memory_order_relaxed);
     own_.process.store(getpid(), std::memory_order_release);
+    if (spanning_) {
+        homes_ = {rank_};
+        own_.num_members.store(size(), std::memory_order_relaxed);
+        own_.name.store(spanning_->name, std::memory_order_release);
+    } else {
+        homes_.resize(members_.size());
+        std::iota(homes_.begin(), homes_.end(), 0);
+    }
+}
+
+const ControlPage &Members::page_of(int member) const {
+    const Member &one = at(member);
+    if (!one.told_generation) return one.page;
+    const std::uint32_t ahead =
+        one.page.generation.load(std::memory_order_seq_cst) - generations_[static_cast<std::size_t>(member)];
+    if (ahead == 0) return one.page;
+    return static_cast<std::int32_t>(ahead) < 0 ? nothing_heard.page : has_left.page;
+}
+
+void Members::ring_leader(std::uint64_t number) const {
+    if (spanning_) static_cast<void>(::write(spanning_->bell, &number, sizeof number)); // it is not that far behind
 }
 
 void Members::address(Failure &failure) const {
@@ -47,10 +82,10 @@ std::function<bool()> Members::have_all_left() const {
     return [members = members_, generations = generations_] {
         for (std::size_t i = 0; i < members.size(); ++i) {
             const ControlPage &page = members[i].page;
-            if (page.generation.load(std::memory_order_acquire) == generations[i] && !members[i].presence.is_dead() &&
-                page.state.load(std::memory_order_acquire) != ControlPage::closed) {
-                return false;
-            }
+            const std::uint32_t ahead = page.generation.load(std::memory_order_acquire) - generations[i];
+            const bool is_over = static_cast<std::int32_t>(ahead) > 0 ||
+                                 (ahead == 0 && page.state.load(std::memory_order_acquire) == ControlPage::closed);
+            if (!is_over && !members[i].presence.is_dead()) return false;
         }
         return true;
     };
@@ -65,14 +100,15 @@ std::vector<int> Members::behind(std::uint64_t sequence) const {
 }
 
 bool Members::has_given_up(std::uint64_t sequence) const {
-    return std::ranges::any_of(members_, [sequence](const Member &one) {
-        const std::uint64_t call = one.page.gave_up.load(std::memory_order_seq_cst);
+    return std::ranges::any_of(std::views::iota(0, size()), [this, sequence](int member) {
+        const std::uint64_t call = page_of(member).gave_up.load(std::memory_order_seq_cst);
         return call != 0 && call <= sequence;
     });
 }
 
 bool Members::is_stopped(int member) const {
-    const ControlPage &page = at(member).page;
+    const ControlPage &page = page_of(member);
+    if (at(member).told_generation) return page.is_stopped.load(std::memory_order_relaxed) != 0;
     const pid_t process = page.process.load(std::memory_order_acquire);
     // In a container of its own, the same id is another process here.
     return page.process_namespace.load(std::memory_order_relaxed) == namespace_ && hocket::is_stopped(process);
@@ -87,26 +123,30 @@ std::vector<int> Members::stopped() const {
 }
 
 std::optional<Failure> Members::find_death(std::uint64_t sequence) const {
+    std::optional<int> found;
     for (int member = 0; member < size(); ++member) {
         if (!is_dead(member) || has_closed(member)) continue;
-        Failure failure(Cause::died, member);
-        failure.sequence = sequence;
-        return failure;
+        // If a host cannot be reached, because its leader has died, that one is the cause.
+        if (!found || (at(*found).presence.is_cut_off() && !at(member).presence.is_cut_off())) found = member;
     }
-    return std::nullopt;
+    if (!found) return std::nullopt;
+    Failure failure(Cause::died, *found);
+    failure.sequence = sequence;
+    return failure;
 }
 
 /// The member on whose page this rank now writes the reason. Nothing: another reason is there, or is being written.
 std::optional<int> Members::take_record() const {
     const auto limit = Clock::now() + writer_time;
     const auto me = AbortRecord::writing + static_cast<std::uint32_t>(rank_);
-    for (int member = 0; member < size();) {
+    for (auto home = homes_.begin(); home != homes_.end();) {
+        const int member = *home;
         auto &state = at(member).page.abort.state;
         std::uint32_t found = state.load(std::memory_order_acquire);
         const std::uint32_t writer = found - AbortRecord::writing;
-        if (found == AbortRecord::ready) return std::nullopt;
+        if (found == AbortRecord::ready || found == AbortRecord::proposed) return std::nullopt;
         if (found == AbortRecord::passed) {
-            ++member;
+            ++home;
         } else if (found == AbortRecord::none || (writer < members_.size() && is_dead(static_cast<int>(writer)))) {
             const bool passes = found == AbortRecord::none && is_dead(member);
             const bool taken = state.compare_exchange_strong(found, passes ? AbortRecord::passed : me);
@@ -141,15 +181,24 @@ void Members::record(const Failure &failure) const {
         at(*home).aborted_calls[static_cast<std::size_t>(member)] =
             call == failure.calls.end() ? Fingerprint{} : call->second;
     }
-    record.state.store(AbortRecord::ready, std::memory_order_seq_cst);
+    record.proposed_at.store(now_in_nanoseconds(), std::memory_order_relaxed);
+    record.state.store(spanning_ ? AbortRecord::proposed : AbortRecord::ready, std::memory_order_seq_cst);
     alarm_all();
 }
 
 std::optional<Failure> Members::recorded_failure() const {
-    const auto state_of = [](const Member &one) { return one.page.abort.state.load(std::memory_order_seq_cst); };
-    const auto home =
-        std::ranges::find_if_not(members_, [](auto state) { return state == AbortRecord::passed; }, state_of);
-    if (home == members_.end() || state_of(*home) != AbortRecord::ready) return std::nullopt;
+    const auto state_of = [this](int member) { return at(member).page.abort.state.load(std::memory_order_seq_cst); };
+    const auto found =
+        std::ranges::find_if_not(homes_, [](auto state) { return state == AbortRecord::passed; }, state_of);
+    if (found == homes_.end()) return std::nullopt;
+    const Member *const home = &at(*found);
+    std::uint32_t state = state_of(*found);
+    // Nobody decides where rank 0's host cannot be reached: then this rank's own reason holds.
+    if (state == AbortRecord::proposed &&
+        now_in_nanoseconds() - home->page.abort.proposed_at.load(std::memory_order_relaxed) >= decision_time / 1ns &&
+        home->page.abort.state.compare_exchange_strong(state, AbortRecord::ready))
+        state = AbortRecord::ready;
+    if (state != AbortRecord::ready) return std::nullopt;
     const AbortRecord &record = home->page.abort;
     Failure failure(static_cast<Cause>(record.cause), record.rank,
                     {record.text.data(), strnlen(record.text.data(), record.text.size())});
@@ -161,7 +210,7 @@ std::optional<Failure> Members::recorded_failure() const {
         const Fingerprint &call = home->aborted_calls[static_cast<std::size_t>(member)];
         if (call.sequence == 0) continue;
         failure.calls[member] = call;
-        std::string site = at(member).page.site_of(call.sequence);
+        std::string site = page_of(member).site_of(call.sequence);
         if (!site.empty()) failure.sites[member] = std::move(site);
     }
     return failure;
@@ -169,11 +218,17 @@ std::optional<Failure> Members::recorded_failure() const {
 
 Failure Members::settle(const Failure &failure) const {
     record(failure);
-    return recorded_failure().value_or(failure);
+    const auto limit = Clock::now() + decision_time;
+    auto found = recorded_failure();
+    for (; !found && spanning_ && Clock::now() < limit; found = recorded_failure()) std::this_thread::sleep_for(100us);
+    return found.value_or(failure);
 }
 
 void Members::alarm_all() const {
-    for (const Member &one : members_) one.page.raise_alarm();
+    for (const Member &one : members_) {
+        if (!one.told_generation) one.page.raise_alarm();
+    }
+    tell_hosts();
 }
 
 void Members::await_readers(std::atomic<std::uint64_t> ControlPage::*reading, std::uint64_t call, const Hook &withdraw,
@@ -189,7 +244,7 @@ void Members::await_readers(std::atomic<std::uint64_t> ControlPage::*reading, st
     };
     for (int member = 0; member < size(); ++member) {
         while (may_use(member) && !is_dead(member) &&
-               (at(member).page.*reading).load(std::memory_order_seq_cst) == call && !is_given_up(member)) {
+               (page_of(member).*reading).load(std::memory_order_seq_cst) == call && !is_given_up(member)) {
             sched_yield();
         }
     }
@@ -215,7 +270,7 @@ std::string Members::circle() const {
     bool only_messages = true;
     int member = rank_;
     do {
-        const ControlPage &page = at(member).page;
+        const ControlPage &page = page_of(member);
         const int awaited = page.waits_for.load(std::memory_order_seq_cst) - 1;
         const std::uint64_t call = page.waits_in.load(std::memory_order_seq_cst);
         const bool waits_still = call == 0 || page.in_call.load(std::memory_order_seq_cst) == call;

@@ -6,6 +6,7 @@
 #include "control/control.h"
 #include "control/guard.h"
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
@@ -14,20 +15,30 @@
 
 namespace hocket {
 
-/// Where the others read what a member writes. If it is on another host, this may be a copy.
+/// Where the others read what a member writes. If it is on another host, this is a mirror, which lags behind, and may
+/// still show an earlier communicator.
 struct Member {
     int rank; // in the job
     bool shares_process;
     const Presence &presence;
     ControlPage &page;
     std::span<Fingerprint> aborted_calls; // beside the page's abort record: of all members, sequence 0 where unknown
+    std::optional<std::uint32_t> told_generation{}; // of the page, by a member on another host
+};
+
+/// Of a communicator with members on several hosts: its name in the job, and the bell of the leader of this host, which
+/// carries news of members from host to host. An eventfd: a small number tells of news, the large one asks for news.
+struct Spanning {
+    static constexpr std::uint64_t tells = 1, asks = std::uint64_t{1} << 32;
+    std::uint64_t name = 0;
+    int bell = -1;
 };
 
 /// One rank's view of all members. Thread-safe: calls and messages share it.
 class Members {
   public:
-    /// The memory that `members` lead to must outlive this.
-    Members(std::vector<Member> members, int rank);
+    /// The memory that `members` lead to must outlive this. `spanning`: if they are on several hosts.
+    Members(std::vector<Member> members, int rank, const std::optional<Spanning> &spanning = std::nullopt);
 
     int rank() const { return rank_; }
     int size() const { return static_cast<int>(members_.size()); }
@@ -46,13 +57,13 @@ class Members {
     std::function<bool()> have_all_left() const;
 
     /// The number of the last call that the member has made.
-    std::uint64_t last_call(int member) const { return at(member).page.last_call.load(std::memory_order_acquire); }
+    std::uint64_t last_call(int member) const { return page_of(member).last_call.load(std::memory_order_acquire); }
     /// What it called under this number, as far as its records reach back.
     std::optional<Fingerprint> call_of(int member, std::uint64_t sequence) const {
-        return at(member).page.call_of(sequence);
+        return page_of(member).call_of(sequence);
     }
     std::uint64_t digest_at(int member, std::uint64_t sequence) const {
-        return at(member).page.digest_at(sequence).load(std::memory_order_relaxed);
+        return page_of(member).digest_at(sequence).load(std::memory_order_relaxed);
     }
     /// The members that have not made the call of this number yet, ascending.
     std::vector<int> behind(std::uint64_t sequence) const;
@@ -62,8 +73,12 @@ class Members {
     bool is_dead(int member) const { return at(member).presence.is_dead(); }
     /// Whether it sends nothing more; what it has sent is still there.
     bool has_closed(int member) const {
-        return at(member).page.state.load(std::memory_order_seq_cst) != ControlPage::open;
+        return page_of(member).state.load(std::memory_order_seq_cst) != ControlPage::open;
     }
+    /// Members on other hosts get to know what this one has written. Nothing where all are on this host.
+    void tell_hosts() const { ring_leader(Spanning::tells); }
+    /// What members on other hosts have written comes here soon.
+    void ask_hosts() const { ring_leader(Spanning::asks); }
     /// The members whose processes are stopped, by a signal or a debugger, ascending.
     std::vector<int> stopped() const;
 
@@ -101,12 +116,16 @@ class Members {
 
   private:
     const Member &at(int member) const { return members_[static_cast<std::size_t>(member)]; }
+    const ControlPage &page_of(int member) const;
     bool is_stopped(int member) const;
+    void ring_leader(std::uint64_t number) const;
     std::optional<int> take_record() const;
 
     std::vector<Member> members_;
     int rank_;
     ControlPage &own_;
+    std::optional<Spanning> spanning_;
+    std::vector<int> homes_;                 // the members on whose pages a reason may be written
     std::vector<std::uint32_t> generations_; // of the pages
     std::uint64_t namespace_ = process_namespace();
 };

@@ -28,7 +28,8 @@ void Operation::finish(std::exception_ptr cause) {
 PointToPoint::PointToPoint(Context &context, const std::vector<int> &ranks, std::span<const std::size_t> offsets,
                            Members &members, bool spin, CommunicatorLane &lane, Connections *connections)
     : members_(members), lane_(lane), spin_(spin),
-      channels_(context, ranks, members.rank(), offsets, Lane::messages, connections), carrier_(channels_.carrier()),
+      channels_(context, ranks, members.rank(), offsets, members.generation(), Lane::messages, connections),
+      carrier_(channels_.carrier()),
       matcher_(carrier_, context.profile(), members.rank(), members.size(), members.epoch()) {
     pending_.reserve(1); // for one that the machine knows of already
 }

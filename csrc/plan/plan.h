@@ -57,6 +57,7 @@ struct PlanShape {
     int num_scratch = 0;
     bool only_copies = false; // no rank folds anything: whoever receives stores what comes
     bool only_token = false;  // what comes says only that it has come, as in a barrier: its value is nobody's
+    bool hears_all = false;   // this rank is done only once all have begun, where blocks are not empty
 };
 
 /// Immutable, and checked on construction: the executor indexes without further tests.

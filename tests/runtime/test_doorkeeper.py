@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from hocket import _core
-from hocket.runtime.network import doorkeeper, handshake
-from hocket.runtime.network.doorkeeper import MAX_STRANGERS, Doorkeeper
+from hocket.runtime.network import gate, handshake
+from hocket.runtime.network.doorkeeper import Doorkeeper
+from hocket.runtime.network.gate import MAX_STRANGERS
 from hocket.runtime.network.handshake import Credentials, Purpose
 
 CREDENTIALS = Credentials(bytes(range(32)), "0badcafe", 2, _core.LAYOUT)
@@ -67,7 +68,7 @@ def elsewhere() -> Iterator[socket.socket]:
 def door(core: Core, elsewhere: socket.socket) -> Iterator[Doorkeeper]:
     """The doorkeeper of rank 0 of two; rank 1 is the test."""
     one = Doorkeeper(core, 0)
-    one.open(CREDENTIALS, [one.address, elsewhere.getsockname()])
+    one.open(CREDENTIALS, [one.addresses, [elsewhere.getsockname()]])
     yield one
     one.close()
 
@@ -81,7 +82,7 @@ def until(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> No
 
 def visit(door: Doorkeeper) -> tuple[socket.socket, bytes]:
     """Open a connection as rank 1 does, up to the answer; return it, and the greeting that is to come."""
-    connection = socket.create_connection(door.address)
+    connection = socket.create_connection(door.addresses[0])
     challenged = connection.recv(handshake.CHALLENGE_BYTES, socket.MSG_WAITALL)
     answered = handshake.answer(CREDENTIALS, PURPOSE, challenged)
     assert answered is not None
@@ -98,27 +99,27 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 def test_a_connection_of_another_protocol_is_ended(door: Doorkeeper) -> None:
-    with socket.create_connection(door.address) as stranger:
+    with socket.create_connection(door.addresses[0]) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n" + bytes(200))
         until(lambda: is_closed(stranger), "what is no answer is refused")
 
 
 def test_who_says_nothing_is_ended_in_time(door: Doorkeeper, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doorkeeper, "STRANGER_SECONDS", 0.2)
-    with socket.create_connection(door.address) as silent, socket.create_connection(door.address) as half:
+    monkeypatch.setattr(gate, "STRANGER_SECONDS", 0.2)
+    with socket.create_connection(door.addresses[0]) as silent, socket.create_connection(door.addresses[0]) as half:
         half.sendall(bytes(handshake.ANSWER_BYTES - 1))
         until(lambda: is_closed(silent) and is_closed(half), "nobody may wait for ever")
-    until(lambda: door._strangers == [], "and nothing is kept of them")
+    until(lambda: door._gate._strangers == [], "and nothing is kept of them")
 
 
 def test_strangers_are_bounded_and_ranks_still_let_in(door: Doorkeeper, core: Core) -> None:
-    strangers = [socket.create_connection(door.address) for _ in range(3 * MAX_STRANGERS)]
+    strangers = [socket.create_connection(door.addresses[0]) for _ in range(3 * MAX_STRANGERS)]
     until(lambda: sum(map(is_closed, strangers)) >= 2 * MAX_STRANGERS, "some have to go")
     connection, expected = visit(door)
     until(lambda: core.given != [], "the one that belongs here is handed over")
     (purpose, _, greeting) = core.given[0]
     assert purpose == PURPOSE and handshake.is_greeting(expected, greeting)
-    assert len(door._strangers) <= MAX_STRANGERS
+    assert len(door._gate._strangers) <= MAX_STRANGERS
     for one in (*strangers, connection):
         one.close()
 
@@ -169,7 +170,7 @@ def test_a_doorkeeper_without_descriptors_goes_on_later(
         with contextlib.suppress(OSError):
             while True:
                 held.append(os.dup(0))
-        visitor.connect(door.address)
+        visitor.connect(door.addresses[0])
         until(lambda: door._has_complained, "it says what it lacks")
         until(lambda: is_closed(visitor), "and refuses who comes")
     finally:

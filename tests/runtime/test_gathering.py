@@ -18,7 +18,7 @@ def hello(rank: int, size: int = 3, *, version: int = protocol.VERSION, protocol
 def complete_gathering(size: int) -> Gathering:
     gathered = Gathering(size, {"of": 0})
     for rank in range(1, size):
-        assert gathered.arrive(hello(rank, size), 100 + rank) == rank
+        assert gathered.arrive(hello(rank, size), f"process {100 + rank}") == rank
     return gathered
 
 
@@ -28,7 +28,7 @@ def test_any_order_of_arrival_completes(order: tuple[int, ...]) -> None:
     for count, rank in enumerate(order):
         assert not gathered.complete
         assert len(gathered.missing) == 3 - count
-        gathered.arrive(hello(rank, 4), 100 + rank)
+        gathered.arrive(hello(rank, 4), f"process {100 + rank}")
     assert gathered.complete and not gathered.missing
     for rank in order:
         assert not gathered.all_ready
@@ -51,8 +51,8 @@ def test_any_order_of_arrival_completes(order: tuple[int, ...]) -> None:
 )
 def test_a_contradiction_is_everybodys_failure(data: bytes, words: str) -> None:
     gathered = Gathering(3, {})
-    gathered.arrive(hello(1), 101)
-    assert gathered.arrive(data, 200) is not None, "who contradicts is told as well"
+    gathered.arrive(hello(1), "process 101")
+    assert gathered.arrive(data, "process 200") is not None, "who contradicts is told as well"
     assert gathered.failure is not None
     with pytest.raises(Exception, match=words):
         raise gathered.failure
@@ -77,14 +77,14 @@ STRANGERS = [
 @pytest.mark.parametrize("data", STRANGERS)
 def test_a_stranger_changes_nothing(data: bytes) -> None:
     gathered = Gathering(3, {})
-    assert gathered.arrive(data, 200) is None
+    assert gathered.arrive(data, "process 200") is None
     assert gathered.failure is None and gathered.missing == [1, 2]
 
 
 @given(st.binary(max_size=200))
 def test_random_bytes_change_nothing(data: bytes) -> None:
     gathered = Gathering(3, {})
-    assert gathered.arrive(data, 200) is None
+    assert gathered.arrive(data, "process 200") is None
     assert gathered.failure is None and gathered.missing == [1, 2]
 
 
@@ -105,14 +105,14 @@ def test_a_member_that_leaves_is_named(data: bytes | None, words: str) -> None:
 
 def test_ready_before_the_roster_is_unexpected() -> None:
     gathered = Gathering(3, {})
-    gathered.arrive(hello(1), 101)
+    gathered.arrive(hello(1), "process 101")
     gathered.receive(1, encode(Ready()))
     assert "unexpected" in str(gathered.failure)
 
 
 def test_missing_ranks_are_named_and_the_first_failure_wins() -> None:
     gathered = Gathering(4, {})
-    gathered.arrive(hello(2, 4), 102)
+    gathered.arrive(hello(2, 4), "process 102")
     gathered.expire(7)
     gathered.fail("something later")
     assert gathered.failure is not None

@@ -15,7 +15,7 @@ import pytest
 import hocket
 from hocket.errors import CollectiveMismatch, PeerDied, RendezvousError
 from hocket.runtime.network import handshake
-from hocket.runtime.network.doorkeeper import MAX_STRANGERS
+from hocket.runtime.network.gate import MAX_STRANGERS
 from hocket.testing import run_ranks
 
 KINDS = ("thread", "process")
@@ -186,7 +186,7 @@ def test_another_name_of_a_transport_is_refused(monkeypatch: pytest.MonkeyPatch)
 def attacked() -> None:
     """Rank 0 is besieged by connections that say nothing, nonsense, and what others have said."""
     with hocket.init() as comm:
-        doors = comm.all_gather_object(comm.context._door.address)
+        doors = comm.all_gather_object(comm.context._door.addresses[0])
         stop = threading.Event()
         attempts: list[int] = []
 

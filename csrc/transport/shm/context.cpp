@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <fcntl.h>
 #include <iterator>
 #include <new>
 #include <random>
@@ -46,6 +47,11 @@ Context::~Context() {
     for (const Rank &peer : ranks_) {
         if (&peer != &at(rank_)) peer.presence->num_departed.fetch_add(1, std::memory_order_release);
     }
+    if (leader_bell_ >= 0) {
+        const std::uint64_t one = 1;
+        static_cast<void>(::write(leader_bell_, &one, sizeof one)); // it waits for all ranks of its host
+        ::close(leader_bell_);
+    }
     for (const Slot &slot : free_slots_) arena_->free(slot.offset);
     if (ranks_.empty()) return; // who has joined this rank, which has not joined, is not known: all stays
     std::vector<std::size_t> offsets{presence_offset_};
@@ -53,7 +59,7 @@ Context::~Context() {
         offsets.push_back(own.offset);
         offsets.insert(offsets.end(), own.slots.begin(), own.slots.end());
     }
-    const auto have_departed = [presence = presence_, num_others = ranks_.size() - 1] {
+    const auto have_departed = [presence = presence_, num_others = ranks_here_.size() - 1] {
         return presence->num_departed.load(std::memory_order_acquire) == num_others;
     };
     arena_->free_once(have_departed, std::move(offsets));
@@ -61,9 +67,10 @@ Context::~Context() {
 
 void Context::join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets,
                    const Profile &profile, std::span<const int> neighbours, std::span<const int> beside,
-                   std::span<const int> far) {
+                   std::span<const int> far, std::span<const int> elsewhere, int leader_bell) {
     std::vector<Rank> ranks(descriptors.size());
     bool attaches = may_attach_;
+    for (const int other : elsewhere) ranks.at(static_cast<std::size_t>(other)).is_elsewhere = true;
     for (std::size_t i = 0; i < descriptors.size(); ++i) {
         Rank &peer = ranks[i];
         peer.mapping = Mapping::of(descriptors[i]);
@@ -71,6 +78,7 @@ void Context::join(int rank, std::span<const int> descriptors, std::span<const s
             throw Failure::internal("rank " + std::to_string(i) + " shows its presence outside of its arena");
         }
         peer.presence = reinterpret_cast<Presence *>(peer.mapping->base() + presence_offsets[i]);
+        if (peer.is_elsewhere) continue;
         const std::uint64_t token = peer.presence->process.load(std::memory_order_relaxed);
         peer.shares_process = token == process_token();
         peer.process_id = peer.presence->process_id.load(std::memory_order_relaxed);
@@ -89,11 +97,24 @@ void Context::join(int rank, std::span<const int> descriptors, std::span<const s
     ranks_ = std::move(ranks);
     presence_->attaches.store(static_cast<std::uint32_t>(attaches ? Attaches::yes : Attaches::no),
                               std::memory_order_release);
-    std::vector<Guard::Rank> guarded;
+    if (leader_bell >= 0) leader_bell_ = fcntl(leader_bell, F_DUPFD_CLOEXEC, 0);
+    if (leader_bell >= 0 && leader_bell_ < 0) throw Failure::resource("fcntl");
+    std::size_t place = 0;
     for (const Rank &peer : ranks_) {
-        guarded.push_back({*peer.presence, {peer.mapping->base(), peer.mapping->num_bytes()}});
+        if (&peer == &at(rank)) place = ranks_here_.size();
+        if (peer.is_elsewhere) continue;
+        ranks_here_.push_back({*peer.presence, {peer.mapping->base(), peer.mapping->num_bytes()}});
     }
-    (*guard_)->watch(rank, std::move(guarded));
+    (*guard_)->watch(place, ranks_here_, [this] {
+        const std::uint64_t one = 1;
+        if (leader_bell_ >= 0) static_cast<void>(::write(leader_bell_, &one, sizeof one));
+    });
+}
+
+void Context::report_death(int rank, bool is_cut_off) {
+    std::uint32_t expected = Presence::present;
+    at(rank).presence->state.compare_exchange_strong(expected, is_cut_off ? Presence::cut_off : Presence::dead);
+    Guard::alarm(ranks_here_);
 }
 
 std::size_t Context::add_endpoint(std::size_t committed, std::size_t reserved) {
@@ -131,6 +152,11 @@ std::size_t Context::add_endpoint(std::size_t committed, std::size_t reserved) {
 void Context::abandon_endpoint(std::size_t offset) {
     auto *page = reinterpret_cast<ControlPage *>(arena_->mapping()->base() + offset);
     page->state.store(ControlPage::closed, std::memory_order_seq_cst);
+}
+
+std::uint32_t Context::generation_of(std::size_t offset) const {
+    const auto *page = reinterpret_cast<const ControlPage *>(arena_->mapping()->base() + offset);
+    return page->generation.load(std::memory_order_acquire);
 }
 
 void Context::retire_endpoint(std::size_t offset, std::function<bool()> has_ended, std::vector<std::size_t> slots) {

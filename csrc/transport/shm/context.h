@@ -1,4 +1,5 @@
-// One rank among all ranks of a job on this host: its arena, its view of the others' arenas, and its staging pool.
+// One rank among all ranks of a job: its arena, its view of the others' arenas, and its staging pool. A rank on another
+// host has a mirror here instead of its arena, in which only its presence and its control pages are ever written.
 #pragma once
 
 #include "control/control.h"
@@ -46,10 +47,11 @@ class Context {
 
     /// Maps the arenas of all ranks, in order of rank; `descriptors` stay the caller's. All ranks give the same
     /// `profile`. `neighbours`: those that may run on a core of this one; `beside`: those of them that run nowhere
-    /// else, as does this one. `far`: those whose cores share no cache with one of this rank's.
+    /// else, as does this one. `far`: those whose cores share no cache with one of this rank's. `elsewhere`: those on
+    /// other hosts, of which the leader of this host hears; then `leader_bell` leads to its eventfd, else it is -1.
     void join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets,
               const Profile &profile, std::span<const int> neighbours, std::span<const int> beside,
-              std::span<const int> far);
+              std::span<const int> far, std::span<const int> elsewhere = {}, int leader_bell = -1);
 
     int rank() const { return rank_; }
     int num_ranks() const { return static_cast<int>(ranks_.size()); }
@@ -66,13 +68,17 @@ class Context {
         std::shared_ptr<const Mapping> mapping;
         Presence *presence = nullptr;
         bool shares_process = false; // a thread of this process: it may read this rank's memory where it lies
-        bool is_neighbour = false, is_beside = false, is_far = false; // see join()
+        bool is_neighbour = false, is_beside = false, is_far = false, is_elsewhere = false; // see join()
         pid_t process_id = 0;
 
         /// What it has found, as it joined.
         Attaches attaches() const { return static_cast<Attaches>(presence->attaches.load(std::memory_order_acquire)); }
     };
     const Rank &at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+    /// Of the leader of this host; -1 where all ranks are on this host.
+    int leader_bell() const { return leader_bell_; }
+    /// A rank on another host has died, or can no more be reached: all that may wait for it look again.
+    void report_death(int rank, bool is_cut_off);
 
     /// A control page and what follows it in this rank's arena: zero, and in the directory of deaths. Of the reserved
     /// bytes the first `committed` get memory now. It stays an endpoint until all ranks have gone for good, as a
@@ -81,6 +87,8 @@ class Context {
     /// Its communicator could not be made here: members for which it could see that this one has closed. It is not used
     /// again, as nobody here knows when they are done.
     void abandon_endpoint(std::size_t offset);
+    /// How often its page has been used before: members on other hosts have to be told.
+    std::uint32_t generation_of(std::size_t offset) const;
     /// Its communicator is closed here. `has_ended` tells once no member uses it any longer, nor reads `slots`, which
     /// then return to the pool.
     void retire_endpoint(std::size_t offset, std::function<bool()> has_ended, std::vector<std::size_t> slots);
@@ -131,6 +139,8 @@ class Context {
     int rank_ = -1;
     Profile profile_;
     std::vector<Rank> ranks_;
+    std::vector<Guard::Rank> ranks_here_; // on this host
+    int leader_bell_ = -1;
     std::mutex mutex_; // guards the endpoints and the slots
     std::vector<OwnEndpoint> endpoints_;
     std::size_t num_with_slots_ = 0; // of them, retired, whose members may still read some

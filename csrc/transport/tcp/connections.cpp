@@ -11,7 +11,8 @@
 
 namespace hocket {
 
-Connections::Connections(int rank) : rank_(rank), wanted_bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+Connections::Connections(int rank, bool carry_all)
+    : rank_(rank), carry_all_(carry_all), wanted_bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (wanted_bell_ < 0) throw Failure::resource("eventfd");
 }
 

@@ -27,12 +27,14 @@ struct ChannelName {
 /// Once per rank of a job. Thread-safe.
 class Connections {
   public:
-    explicit Connections(int rank);
+    /// `carry_all`: also between ranks that share memory.
+    explicit Connections(int rank, bool carry_all = true);
     Connections(const Connections &) = delete;
     Connections &operator=(const Connections &) = delete;
     ~Connections();
 
     int rank() const { return rank_; }
+    bool carry_all() const { return carry_all_; }
     /// False in a forked child: locks and connections are the parent's.
     bool is_here() const { return home_.is_here(); }
     NetworkThread &thread() { return thread_; }
@@ -68,6 +70,7 @@ class Connections {
     void hand_over(const Entry &entry, const ChannelName &name, int descriptor, Bytes greeting) const;
 
     int rank_;
+    bool carry_all_;
     HomeProcess home_;
     int wanted_bell_ = -1;
     std::mutex mutex_; // guards the next three

@@ -121,6 +121,7 @@ def in_core(plan: Plan, collective: str, label: str, *, only_token: bool = False
         plan.num_scratch,
         not COLLECTIVES[collective].reduces,
         only_token,
+        COLLECTIVES[collective].hears_all(plan.output_blocks),
         label,
         plan.instructions,
         plan.sources,

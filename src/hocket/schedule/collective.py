@@ -6,7 +6,7 @@ memory hold ranges of blocks. How a schedule gets from input to output is not to
 does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -51,6 +51,10 @@ class Collective:
         them.
         """
         return self.reduces and self.exactly_once
+
+    def hears_all(self, output_blocks: Sized) -> bool:
+        """Whether a rank with this output is done only once all ranks have begun, if no block is empty."""
+        return len(output_blocks) > 0 and self.input != "root" and not self.uneven
 
     @property
     def vector(self) -> str:

@@ -44,6 +44,7 @@ from hocket.runtime.traces import trace
 from hocket.schedule import COLLECTIVES
 
 _MESSAGES = ("send", "recv", "sendrecv", "batch")
+_FAREWELL_SECONDS = 2.0  # so long a leader that has failed tells other hosts of it
 _ALIKE = {"isend": "send", "irecv": "recv"}
 
 _contexts: "weakref.WeakSet[Context]" = weakref.WeakSet()
@@ -72,7 +73,9 @@ def init(
     met = meet(environment)
     try:
         trace.joined(met.rank, met.size, met.job)
-        context = Context(met.core, met.rank, met.size, met.has_core, met.num_cores, environment.cancel, met.door)
+        context = Context(
+            met.core, met.rank, met.size, met.has_core, met.num_cores, environment.cancel, met.door, met.hosts
+        )
     except BaseException:
         if met.door is not None:
             met.door.close()
@@ -100,7 +103,7 @@ class Context:
     """The state that all communicators of one rank share: its memory, and its rank in the job.
 
     Attributes: rank and size in the job; has_core: whether the rank has a core of its own, and so spins as it waits;
-    num_cores: the number of cores on which all ranks of the job run.
+    num_cores: the number of cores on which all ranks of the job run; hosts: by rank, the number of its host.
     """
 
     def __init__(
@@ -112,8 +115,10 @@ class Context:
         num_cores: int,
         cancel: threading.Event | None = None,
         door: Doorkeeper | None = None,
+        hosts: Sequence[int] | None = None,
     ) -> None:
         self._core, self.rank, self.size, self.has_core, self.num_cores = core, rank, size, has_core, num_cores
+        self.hosts: Sequence[int] = [0] * size if hosts is None else hosts
         self._door = door  # which is open as long as this context is there
         if door is not None:
             weakref.finalize(self, door.close).atexit = False  # communicators may be closed later than that
@@ -164,7 +169,9 @@ class Communicator(Objects):
     such as "torus", use the topology if it has several axes.
     """
 
-    def __init__(self, context: Context, group: tuple[int, ...], rank: int, endpoints: Sequence[int]) -> None:
+    def __init__(
+        self, context: Context, group: tuple[int, ...], rank: int, endpoints: Sequence[tuple[int, int]]
+    ) -> None:
         self.context, self.group = context, group
         self._rank, self._size = rank, len(group)
         self._core: Any = None
@@ -179,8 +186,9 @@ class Communicator(Objects):
         # Last: Ctrl-C can come between any two lines. The context then ends a communicator that has all other fields.
         # A core that is not yet assigned here ends itself.
         connections = None if context._door is None else context._door.connections
+        offsets, generations = map(list, zip(*endpoints, strict=True))
         self._core = _core.Communicator(
-            context._core, list(group), rank, list(endpoints), context.has_core, connections
+            context._core, list(group), rank, offsets, context.has_core, connections, generations
         )
 
     if not TYPE_CHECKING:  # which refuses unknown names by itself
@@ -486,3 +494,7 @@ def _close_all(error: BaseException | None) -> None:
             context._end(error)
         except Exception as failure:  # if one cannot be closed, the others are closed all the same
             _tell(failure)
+    for context in list(_contexts):  # the leader of a host stays for its other ranks
+        if context._door is not None:
+            context._door.close()
+            context._door.await_end(None if error is None else _FAREWELL_SECONDS)

@@ -16,7 +16,7 @@ from hocket.errors import CollectiveMismatch, CollectiveTimeout, ResourceError
 from hocket.runtime.communicator.arguments import refused_rank
 
 _NO_ROOM = (1 << 64) - 1
-_OFFSET = struct.Struct("<Q")
+_PLACE = struct.Struct("<QI")  # offset and generation of an endpoint
 _TAG = 0  # of all messages here
 
 
@@ -85,8 +85,10 @@ def _layout(size: int) -> struct.Struct:
 
 
 @contextlib.contextmanager
-def endpoints(context: Any, core: Any, intent: Intent, rank: int, timeout: float) -> Iterator[list[int]]:
-    """Yields the offset of each member's endpoint in its arena; `rank` is a rank of the parent.
+def endpoints(context: Any, core: Any, intent: Intent, rank: int, timeout: float) -> Iterator[list[tuple[int, int]]]:
+    """Yields the offset of each member's endpoint in its arena, and how often that was used before.
+
+    `rank` is a rank of the parent.
 
     If this function or the body fails on one member, the other members see it as closed. Raises ResourceError, on all
     members, if one has no memory; CollectiveMismatch or PeerAborted if they make different groups; and
@@ -95,51 +97,52 @@ def endpoints(context: Any, core: Any, intent: Intent, rank: int, timeout: float
     members = intent.members
     failure: ResourceError | None = None
     try:
-        mine = context.add_endpoint(len(members))
+        offset = context.add_endpoint(len(members))
+        mine = (offset, context.generation_of(offset))
     except ResourceError as error:
-        mine, failure = _NO_ROOM, error
+        mine, failure = (_NO_ROOM, 0), error
     try:
         try:
-            offsets = _exchange(core, mine, intent, rank, timeout)
+            places = _exchange(core, mine, intent, rank, timeout)
         except CollectiveTimeout as error:
             late = f"{error}. Rank {intent.parent[rank]} makes a group of ranks {intent.named}"
             raise CollectiveTimeout(late, missing=error.missing, seconds=error.seconds, sequence=0) from None
         if failure is not None:
             raise failure
-        if _NO_ROOM in offsets:
-            guilty = intent.named[offsets.index(_NO_ROOM)]
+        if (_NO_ROOM, 0) in places:
+            guilty = intent.named[places.index((_NO_ROOM, 0))]
             raise ResourceError(
                 f"rank {intent.parent[rank]}: rank {guilty} has no memory left for another communicator; close some",
                 errno=28,
                 call="fallocate",
             )
-        yield offsets
+        yield places
     except BaseException:
-        if mine != _NO_ROOM:
-            context.abandon_endpoint(mine)
+        if mine[0] != _NO_ROOM:
+            context.abandon_endpoint(mine[0])
         raise
 
 
-def _exchange(core: Any, mine: int, intent: Intent, rank: int, timeout: float) -> list[int]:
-    """Exchanges the offsets of all members, and returns them in the order of members.
+def _exchange(core: Any, mine: tuple[int, int], intent: Intent, rank: int, timeout: float) -> list[tuple[int, int]]:
+    """Exchanges the endpoints of all members, and returns them in the order of members.
 
     The lowest member gathers them, with what each member intends, and sends all to each.
     """
     members, own = intent.members, intent.encoded()
-    gatherer, layout = min(members), struct.Struct(f"<{len(members)}Q")
+    gatherer, num_bytes = min(members), _PLACE.size * len(members)
     if rank != gatherer:
-        core.send_internal(_OFFSET.pack(mine) + own, gatherer, _TAG, timeout)
-        return list(layout.unpack(core.receive_internal(layout.size, gatherer, _TAG, timeout)))
-    offsets = {rank: mine}
+        core.send_internal(_PLACE.pack(*mine) + own, gatherer, _TAG, timeout)
+        return list(_PLACE.iter_unpack(core.receive_internal(num_bytes, gatherer, _TAG, timeout)))
+    places = {rank: mine}
     for member in sorted(members)[1:]:
-        said = core.receive_internal(_OFFSET.size + len(own), member, _TAG, timeout)
-        [offsets[member]] = _OFFSET.unpack_from(said)
-        if said[_OFFSET.size :] != own:
-            _refuse(core, rank, intent, member, Intent.decoded(said[_OFFSET.size :], intent.parent))
+        said = core.receive_internal(_PLACE.size + len(own), member, _TAG, timeout)
+        places[member] = _PLACE.unpack_from(said)
+        if said[_PLACE.size :] != own:
+            _refuse(core, rank, intent, member, Intent.decoded(said[_PLACE.size :], intent.parent))
     for member in members:
         if member != rank:
-            core.send_internal(layout.pack(*(offsets[one] for one in members)), member, _TAG, timeout)
-    return [offsets[member] for member in members]
+            core.send_internal(b"".join(_PLACE.pack(*places[one]) for one in members), member, _TAG, timeout)
+    return [places[member] for member in members]
 
 
 def _refuse(core: Any, rank: int, own: Intent, other: int, found: Intent) -> NoReturn:

@@ -1,5 +1,6 @@
 """How ranks meet: what they tell each other, what all have to have alike, and what rank 0 decides for all."""
 
+import contextlib
 import os
 import secrets
 from collections.abc import Sequence
@@ -10,10 +11,15 @@ from hocket.errors import RendezvousError
 from hocket.runtime import memory
 from hocket.runtime.choice.profile import profile_from, read_profiles
 from hocket.runtime.choice.select import Policy
+from hocket.runtime.network.addresses import Address
+from hocket.runtime.network.agent import Agent
 from hocket.runtime.network.doorkeeper import Doorkeeper
 from hocket.runtime.network.handshake import KEY_BYTES, Credentials
-from hocket.runtime.ranks.cores import beside, far, have_cores, neighbours, num_cores, own_cores
+from hocket.runtime.network.job_key import job_key
+from hocket.runtime.ranks.cores import CoresOfHosts, beside, far, neighbours, own_cores
 from hocket.runtime.ranks.environment import Environment, link_here, may_attach, uses_tcp
+from hocket.runtime.rendezvous import hosts
+from hocket.runtime.rendezvous.hosts import Gathered, Offer
 from hocket.runtime.rendezvous.join import join
 from hocket.runtime.traces import trace
 
@@ -41,11 +47,11 @@ def check_links(links: Sequence[Sequence[float] | None]) -> None:
             )
 
 
-def check_doors(doors: Sequence[Sequence[Any] | None]) -> None:
-    """Raises RendezvousError, the same on all ranks, unless all ranks accept connections or none does."""
-    for rank, door in enumerate(doors):
-        if (door is None) != (doors[0] is None):
-            names = ["shm" if one is None else "tcp" for one in (doors[0], door)]
+def check_transports(tcp: Sequence[bool]) -> None:
+    """Raises RendezvousError, the same on all ranks, unless connections carry all data everywhere, or nowhere."""
+    for rank, one in enumerate(tcp):
+        if one != tcp[0]:
+            names = ["tcp" if each else "shm" for each in (tcp[0], one)]
             raise RendezvousError(
                 f"rank 0 has HOCKET_TRANSPORT={names[0]}, rank {rank} HOCKET_TRANSPORT={names[1]}; "
                 "give all ranks the same"
@@ -53,28 +59,29 @@ def check_doors(doors: Sequence[Sequence[Any] | None]) -> None:
 
 
 def configuration() -> dict[str, Any]:
-    """Returns what rank 0 sends to all: name and key of the job, and the policy and profiles of its environment."""
-    job, key = secrets.token_hex(4), secrets.token_bytes(KEY_BYTES)
+    """Returns what rank 0 sends to all: the name of the job, and the policy and profiles of its environment."""
+    job = secrets.token_hex(4)
     try:
         policy, profiles = Policy.from_environment(os.environ).encode(), read_profiles(os.environ)
     except (ValueError, OSError) as error:
-        return {"policy": "", "profiles": read_profiles({}), "error": str(error), "job": job, "key": key}
-    return {"policy": policy, "profiles": profiles, "error": "", "job": job, "key": key}
+        return {"policy": "", "profiles": read_profiles({}), "error": str(error), "job": job}
+    return {"policy": policy, "profiles": profiles, "error": "", "job": job}
 
 
 class Joined(NamedTuple):
     """What a rank has once it has met the others.
 
     core: the state of this rank in the core. job: a name. endpoints: by rank, where what it shows of the communicator
-    of all ranks lies in its memory. policy: of rank 0, encoded. door: who lets connections in, where they carry the
-    data.
+    of all ranks lies in its memory, and how often that was used before. hosts: by rank, the number of its host. policy:
+    of rank 0, encoded. door: who lets connections in, where they carry data.
     """
 
     core: Any
     rank: int
     size: int
     job: str
-    endpoints: list[int]
+    endpoints: list[tuple[int, int]]
+    hosts: list[int]
     has_core: bool
     num_cores: int
     shares_cores: bool
@@ -84,61 +91,113 @@ class Joined(NamedTuple):
 
 def meet(environment: Environment) -> Joined:
     """Meets the other ranks. Raises what `hocket.init` does."""
-    door = None
-    if uses_tcp():
-        if link_here() is not None:
-            raise ValueError("a paced link is made of shared memory; unset HOCKET_TRANSPORT, or HOCKET_PACED_LINK")
-        door = Doorkeeper(_core.Connections(environment.rank), environment.rank)
-    try:
-        return _meet(environment, door)
-    except BaseException:
-        if door is not None:
-            door.close()
-        raise
+    with contextlib.ExitStack() as undo:
+        joined = _Meeting(environment, undo).run()
+        undo.pop_all()
+    return joined
 
 
-def _meet(environment: Environment, door: Doorkeeper | None) -> Joined:
-    arena = memory.arena(environment.size)
-    link = link_here()
-    core = _core.Context(arena, trace.recorder(), may_attach=may_attach(), link=link)
-    hello = {
-        "presence": core.presence_offset,
-        "endpoint": core.add_endpoint(environment.size),
-        "build": (__version__, _core.LAYOUT),
-        "cores": own_cores(),
-        "link": link,
-        "door": door and door.address,
-    }
-    members = join(environment, arena.descriptor, hello, configuration() if environment.rank == 0 else None)
-    try:
-        check_builds([tuple(said["build"]) for said in members.hellos])
-        check_links([said["link"] for said in members.hellos])
-        doors = [said["door"] for said in members.hellos]
-        check_doors(doors)
-        cores = [said["cores"] for said in members.hellos]
-        with_core, places = have_cores(cores), [of(cores, members.rank) for of in (neighbours, beside, far)]
-        presences = [said["presence"] for said in members.hellos]
-        shares_cores = not all(with_core)
-        profile = profile_from(members.config["profiles"][shares_cores], shares_cores=shares_cores)
-        core.join(members.rank, members.descriptors, presences, profile, *places)
-    finally:
-        for descriptor in members.descriptors:
-            os.close(descriptor)
-    if members.config["error"]:
-        raise ValueError(f"rank 0 cannot use its configuration: {members.config['error']}")
-    job = members.config["job"]
-    if door is not None:
-        credentials = Credentials(members.config["key"], job, members.size, _core.LAYOUT)
-        door.open(credentials, [(host, port) for host, port in doors])
-    return Joined(
-        core=core,
-        rank=members.rank,
-        size=members.size,
-        job=job,
-        endpoints=[said["endpoint"] for said in members.hellos],
-        has_core=with_core[members.rank],
-        num_cores=num_cores(cores),
-        shares_cores=shares_cores,
-        policy=members.config["policy"],
-        door=door,
-    )
+class _Meeting:
+    """The parts of a rank that are made before it meets the others. `undo` closes them if the meeting fails."""
+
+    def __init__(self, environment: Environment, undo: contextlib.ExitStack) -> None:
+        self.environment, self._undo = environment, undo
+        self.tcp, self.link = uses_tcp(), link_here()
+        if self.link is not None and (self.tcp or environment.board is not None):
+            raise ValueError(
+                "a paced link is made of shared memory; unset HOCKET_PACED_LINK, or start all ranks on one host "
+                "without HOCKET_TRANSPORT"
+            )
+        self.arena = memory.arena(environment.size)
+        self.core = _core.Context(self.arena, trace.recorder(), may_attach=may_attach(), link=self.link)
+        self.door: Doorkeeper | None = None
+
+    def run(self) -> Joined:
+        endpoint = self.core.add_endpoint(self.environment.size)
+        hello = {
+            "presence": self.core.presence_offset,
+            "endpoint": (endpoint, self.core.generation_of(endpoint)),
+            "build": (__version__, _core.LAYOUT),
+            "cores": own_cores(),
+            "link": self.link,
+            "tcp": self.tcp,
+        }
+        gathered, key = self._gather(hello)
+        members, config = gathered.membership, gathered.membership.config
+        try:
+            check_builds([tuple(said["build"]) for said in members.hellos])
+            check_links([said["link"] for said in members.hellos])
+            check_transports([said["tcp"] for said in members.hellos])
+            cores = CoresOfHosts([said["cores"] for said in members.hellos], gathered.hosts)
+            profile = profile_from(config["profiles"][cores.are_shared], shares_cores=cores.are_shared)
+            elsewhere = [rank for rank, host in enumerate(gathered.hosts) if host != gathered.hosts[members.rank]]
+            self.core.join(
+                members.rank,
+                members.descriptors[: members.size],
+                [said["presence"] for said in members.hellos],
+                profile,
+                cores.on_host_of(members.rank, neighbours),
+                cores.on_host_of(members.rank, beside),
+                cores.on_host_of(members.rank, far),
+                elsewhere,
+                gathered.bell,
+            )
+        finally:
+            for descriptor in members.descriptors:
+                os.close(descriptor)
+        if config["error"]:
+            raise ValueError(f"rank 0 cannot use its configuration: {config['error']}")
+        self._open_door(gathered, key)
+        return Joined(
+            core=self.core,
+            rank=members.rank,
+            size=members.size,
+            job=config["job"],
+            endpoints=[(offset, generation) for offset, generation in (said["endpoint"] for said in members.hellos)],
+            hosts=gathered.hosts,
+            has_core=cores.has_core(members.rank),
+            num_cores=cores.number,
+            shares_cores=cores.are_shared,
+            policy=config["policy"],
+            door=self.door,
+        )
+
+    def _gather(self, hello: dict[str, Any]) -> tuple[Gathered, bytes]:
+        """Returns what the ranks have told each other, and the key by which they know each other's connections."""
+        environment = self.environment
+        if environment.board is not None:
+            key = job_key()
+            offer = Offer(self.arena.descriptor, self.arena.num_bytes, hello, configuration, self._make_door)
+            gathered = hosts.meet(environment, None if key is None else key.value, offer)
+            return gathered, gathered.key
+        if self.tcp:
+            hello["doors"] = self._make_door(["127.0.0.1"])
+        config = configuration() | {"key": secrets.token_bytes(KEY_BYTES)} if environment.rank == 0 else None
+        members = join(environment, self.arena.descriptor, hello, config)
+        return Gathered(members, [0] * members.size, None, {}, -1, b""), members.config["key"]
+
+    def _make_door(self, addresses: Sequence[str]) -> list[Address]:
+        rank = self.environment.rank
+        self.door = Doorkeeper(_core.Connections(rank, carry_all=self.tcp), rank, addresses)
+        self._undo.callback(self.door.close)
+        return self.door.addresses
+
+    def _open_door(self, gathered: Gathered, key: bytes) -> None:
+        """Lets the door work; if nothing comes through it, as all ranks are on this host, closes it."""
+        if self.door is None:
+            return
+        members = gathered.membership
+        if gathered.bell < 0 and not self.tcp:
+            self.door.close()
+            self.door = None
+            return
+        agent = None
+        if gathered.mirrors is not None:
+            gathered.mirrors.join(self.core)
+            by_host = [
+                [rank for rank, host in enumerate(gathered.hosts) if host == number]
+                for number in sorted(set(gathered.hosts))
+            ]
+            agent = Agent(self.core, gathered.mirrors, members.rank, by_host, gathered.links)
+        doors = [[(host, port) for host, port in said["doors"]] for said in members.hellos]
+        self.door.open(Credentials(key, members.config["job"], members.size, _core.LAYOUT), doors, agent)

@@ -7,7 +7,6 @@ It is a thread of Python. Until then, no byte of a connection reaches the core.
 import contextlib
 import errno
 import os
-import random
 import selectors
 import socket
 import sys
@@ -15,30 +14,18 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from hocket import _core
 from hocket.errors import ResourceError
-from hocket.runtime.network import handshake
+from hocket.runtime.network import gate, handshake
+from hocket.runtime.network.addresses import Address
+from hocket.runtime.network.agent import Agent
+from hocket.runtime.network.gate import Admitted, Gate
 from hocket.runtime.network.handshake import Credentials, Purpose
 
-STRANGER_SECONDS = 2.0  # who opens a connection to this rank must have proved who he is by then
-MAX_STRANGERS = 64
 _LACKS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENOSPC)  # of descriptors, memory, or watches
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 1.0  # between two attempts to reach a rank
-
-Address = tuple[str, int]
-
-
-@dataclass(eq=False)
-class _Stranger:
-    """A connection to this rank, whose other end has still to prove who it is."""
-
-    connection: socket.socket
-    challenge: bytes
-    since: float
-    said: bytes = b""
 
 
 @dataclass(eq=False)
@@ -48,45 +35,47 @@ class _Visit:
     purpose: Purpose
     pause: float = _FIRST_PAUSE_SECONDS
     again_at: float = 0.0
+    num_attempts: int = 0
     connection: socket.socket | None = None
     said: bytes = b""
     expected: bytes | None = None  # the greeting, once the challenge is answered
 
 
 class Doorkeeper:
-    """Listens from the beginning; open() lets it work. `connections` is the core's side."""
+    """Listens from the beginning; open() lets it work. `connections` is the core's side.
 
-    def __init__(self, connections: Any, rank: int) -> None:
+    If this rank is the leader of its host, the thread does the work of the agent, too.
+    """
+
+    def __init__(self, connections: Any, rank: int, hosts: Sequence[str] = ("127.0.0.1",)) -> None:
         self.connections, self.rank = connections, rank
-        try:
-            self._listener = socket.create_server(("127.0.0.1", 0), backlog=MAX_STRANGERS)
-        except OSError as error:
-            raise ResourceError(
-                f"rank {rank} cannot listen at 127.0.0.1: {error.strerror}; is the loopback interface up?",
-                errno=error.errno or 0,
-                call="listen",
-            ) from error
-        self._listener.setblocking(False)
-        self.address: Address = self._listener.getsockname()
+        self._gate = Gate(rank, [(host, 0) for host in hosts])
+        self.addresses: list[Address] = self._gate.addresses
+        self._agent: Agent | None = None
         self._wake, self._woken = socket.socketpair()
-        self._reserve = _reserve()
         self._has_complained = False
         self._selector = selectors.DefaultSelector()
-        self._strangers: list[_Stranger] = []
         self._visits: list[_Visit] = []
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
 
-    def open(self, job: Credentials, addresses: Sequence[Address]) -> None:
-        """Begin to let ranks of the job in, and to open connections; `addresses` by rank."""
-        self._job, self._addresses = job, addresses
-        for source in (self._listener, self._woken, self.connections.descriptor):
+    def open(self, job: Credentials, addresses: Sequence[Sequence[Address]], agent: Agent | None = None) -> None:
+        """Begin to let ranks of the job in, and to open connections; `addresses`: by rank, those where it listens."""
+        self._addresses, self._agent = addresses, agent
+        self._gate.open(job, self._selector, self._admit)
+        self._job = job
+        for source in (self._woken, self.connections.descriptor):
             self._selector.register(source, selectors.EVENT_READ)
+        if agent is not None:
+            agent.open(self._selector)
         self._thread = threading.Thread(target=self._run, name="hocket doorkeeper", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End all that has not been handed over. From any thread; not in a forked child, where nothing of it runs."""
+        """End all that has not been handed over. From any thread; not in a forked child, where nothing of it runs.
+
+        The leader of a host stays until the other ranks there have left: nobody else tells them of other hosts.
+        """
         if self._process != os.getpid():
             return
         if self._thread is None:
@@ -94,15 +83,23 @@ class Doorkeeper:
             return
         with contextlib.suppress(OSError):  # it has ended already
             self._wake.send(b"\0")
-        if not _core.is_own_thread():  # where the garbage collector may run this: of two such threads none waits
+        # Where the garbage collector may run this, of two such threads none waits; nor does one wait for other ranks.
+        if self._agent is None and not _core.is_own_thread():
             self._thread.join()
 
+    def await_end(self, seconds: float | None) -> None:
+        """Once it is closed, on the leader of a host: wait until the agent has ended, or at most so long."""
+        if self._agent is not None and self._thread is not None and self._process == os.getpid():
+            self._thread.join(seconds)
+
     def _end(self) -> None:
-        for connection in [one.connection for one in self._strangers] + [one.connection for one in self._visits]:
-            if connection is not None:
-                connection.close()
+        for visit in self._visits:
+            self._stop(visit)
+        self._gate.close()
+        if self._agent is not None:
+            self._agent.close()
         self._selector.close()
-        for source in (self._listener, self._wake, self._woken, self._reserve):
+        for source in (self._wake, self._woken):
             source.close()
 
     def _run(self) -> None:
@@ -116,16 +113,22 @@ class Doorkeeper:
     def _turn(self) -> bool:
         """Wait for something to happen, and handle it; return False once the doorkeeper is closed."""
         now = time.monotonic()
-        for stranger in [one for one in self._strangers if now - one.since >= STRANGER_SECONDS]:
-            self._drop(stranger)
+        times = self._gate.expire(now)
         for visit in self._visits:
             if visit.connection is None and now >= visit.again_at:
                 self._set_out(visit)
-        times = [one.since + STRANGER_SECONDS for one in self._strangers]
         times += [one.again_at for one in self._visits if one.connection is None]
+        if self._agent is not None:
+            times.append(self._agent.act(now))
+            if self._agent.has_ended:
+                return False
         for key, _ in self._selector.select(max(min(times) - now, 0.0) if times else None):
             if key.fileobj is self._woken:
-                return False
+                if self._agent is None:
+                    return False
+                self._woken.recv(1)
+                self._agent.leave()
+                continue
             try:
                 self._handle(key.fileobj, key.data)
             except (OSError, MemoryError) as error:
@@ -134,12 +137,9 @@ class Doorkeeper:
         return True
 
     def _handle(self, source: Any, data: Any) -> None:
-        if source is self._listener:
-            self._accept()
-        elif isinstance(data, _Stranger):
-            if data in self._strangers:  # else it was dropped just now
-                self._hear(data)
-        elif isinstance(data, _Visit):
+        if self._gate.handle(source, data) or (self._agent is not None and self._agent.handle(source, data)):
+            return
+        if isinstance(data, _Visit):
             if data.connection is source:  # else it was stopped just now
                 self._go_on(data)
         else:
@@ -147,32 +147,6 @@ class Doorkeeper:
             for visit in [one for one in self._visits if not self.connections.has(one.purpose.communicator)]:
                 self._stop(visit)
                 self._visits.remove(visit)
-
-    def _close(self, connection: socket.socket) -> None:
-        with contextlib.suppress(KeyError):  # where the system had no room to watch it
-            self._selector.unregister(connection)
-        connection.close()
-
-    # Connections to this rank
-
-    def _accept(self) -> None:
-        if self._reserve.closed:
-            self._reserve = _reserve()
-        try:
-            connection, _ = self._listener.accept()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._refuse()
-            raise
-        connection.setblocking(False)
-        stranger = _Stranger(connection, handshake.challenge(), time.monotonic())
-        self._strangers.append(stranger)
-        self._selector.register(connection, selectors.EVENT_READ, stranger)
-        if len(self._strangers) > MAX_STRANGERS:
-            # At random: whoever opens many shall not be sure to push out those that belong here.
-            self._drop(random.choice(self._strangers[:-1]))
-        if not _send(connection, stranger.challenge):
-            self._drop(stranger)
 
     def _complain(self, error: OSError | MemoryError, what: str) -> None:
         """Say once what this rank lacks; it tries again, and who waits in vain gives up after his timeout."""
@@ -186,43 +160,19 @@ class Doorkeeper:
                 flush=True,
             )
 
-    def _refuse(self) -> None:
-        """End one connection although no descriptor is left, so that it is not reported for ever."""
-        if self._strangers:
-            self._drop(self._strangers[0])
-            return
-        self._reserve.close()
-        with contextlib.suppress(OSError):  # another thread may take it first
-            self._listener.accept()[0].close()
-            self._reserve = _reserve()
-
-    def _hear(self, stranger: _Stranger) -> None:
-        data = _receive(stranger.connection, handshake.ANSWER_BYTES - len(stranger.said))
-        if data is None:
-            self._drop(stranger)
-            return
-        stranger.said += data
-        if len(stranger.said) < handshake.ANSWER_BYTES:
-            return
-        admitted = handshake.admit(self._job, self.rank, stranger.challenge, stranger.said)
-        if admitted is None:
-            self._drop(stranger)
-            return
-        self._strangers.remove(stranger)
-        self._hand_over(stranger.connection, admitted[0], admitted[1])
-
-    def _drop(self, stranger: _Stranger) -> None:
-        self._strangers.remove(stranger)
-        self._close(stranger.connection)
-
-    # Connections of this rank to others
+    def _admit(self, admitted: Admitted) -> None:
+        self._hand_over(admitted.connection, admitted.purpose, admitted.greeting)
 
     def _set_out(self, visit: _Visit) -> None:
         visit.said, visit.expected = b"", None
+        addresses = self._addresses[visit.purpose.target]
+        address = addresses[visit.num_attempts % len(addresses)]
+        visit.num_attempts += 1
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         try:
-            visit.connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            visit.connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             self._selector.register(visit.connection, selectors.EVENT_READ, visit)
-            visit.connection.connect(self._addresses[visit.purpose.target])
+            visit.connection.connect(address)
         except BlockingIOError:
             return  # under way
         except OSError as error:
@@ -231,7 +181,9 @@ class Doorkeeper:
 
     def _stop(self, visit: _Visit) -> None:
         if visit.connection is not None:
-            self._close(visit.connection)
+            with contextlib.suppress(KeyError):  # where the system had no room to watch it
+                self._selector.unregister(visit.connection)
+            visit.connection.close()
             visit.connection = None
 
     def _come_back(self, visit: _Visit) -> None:
@@ -243,7 +195,7 @@ class Doorkeeper:
     def _go_on(self, visit: _Visit) -> None:
         assert visit.connection is not None
         length = handshake.CHALLENGE_BYTES if visit.expected is None else handshake.GREETING_BYTES
-        data = _receive(visit.connection, length - len(visit.said))
+        data = gate.receive(visit.connection, length - len(visit.said))
         if data is None:
             self._come_back(visit)
             return
@@ -255,46 +207,24 @@ class Doorkeeper:
                 self._come_back(visit)
                 return
             connection, visit.connection = visit.connection, None
+            self._selector.unregister(connection)
             self._hand_over(connection, visit.purpose, b"")  # if that fails, it sets out again
             self._visits.remove(visit)
             return
         answered = handshake.answer(self._job, visit.purpose, visit.said)
-        if answered is None or not _send(visit.connection, answered[0]):
+        if answered is None or not gate.send(visit.connection, answered[0]):
             self._come_back(visit)
             return
         visit.said, visit.expected = b"", answered[1]
 
     def _hand_over(self, connection: socket.socket, purpose: Purpose, greeting: bytes) -> None:
-        self._selector.unregister(connection)
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
-            # To oneself nothing is lost, and bbr takes twice the time.
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+            if connection.getsockname()[0] == connection.getpeername()[0]:
+                # To oneself nothing is lost, and bbr takes twice the time.
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
         try:
             self.connections.give(*purpose, connection.detach(), greeting)
         except ResourceError as error:
             raise OSError(error.errno, os.strerror(error.errno)) from error
-
-
-def _reserve() -> BinaryIO:
-    """Return a descriptor that can be given up where no other is left."""
-    return Path(os.devnull).open("rb")
-
-
-def _receive(connection: socket.socket, length: int) -> bytes | None:
-    """Return what has come, at most length bytes; None if the other end is gone."""
-    try:
-        return connection.recv(length) or None
-    except BlockingIOError:
-        return b""
-    except OSError:
-        return None
-
-
-def _send(connection: socket.socket, data: bytes) -> bool:
-    """Return whether the other end gets it all: so little always fits into what a new connection holds."""
-    try:
-        return connection.send(data) == len(data)
-    except OSError:
-        return False

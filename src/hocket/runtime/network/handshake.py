@@ -28,7 +28,10 @@ GREETING_BYTES = _PROOF_BYTES
 
 @dataclass(frozen=True)
 class Credentials:
-    """What all ranks of a job know. key: KEY_BYTES secret bytes. layout: of the build that all of them run."""
+    """What all ranks of a job know. key: KEY_BYTES secret bytes. layout: of the build that all of them run.
+
+    Before the ranks have met, name, size and layout are still to be compared: then they are "", 0 and 0.
+    """
 
     key: bytes = field(repr=False)
     name: str
@@ -38,6 +41,10 @@ class Credentials:
     def _prove(self, who: bytes, *said: bytes) -> bytes:
         job = _JOB.pack(self.layout, self.size, self.name.encode())
         return hmac.digest(self.key, b"".join((_PROTOCOL, who, job, *said)), "sha256")
+
+    def session(self, challenged: bytes, answered: bytes) -> bytes:
+        """Return a key that only the two ends of a connection have, once both have proved that they know the job's."""
+        return self._prove(b"session", challenged, answered)
 
 
 class Purpose(NamedTuple):
@@ -71,7 +78,7 @@ def admit(job: Credentials, rank: int, challenged: bytes, answered: bytes) -> tu
     if not hmac.compare_digest(proof, job._prove(b"opens", challenged, said)):
         return None
     purpose = Purpose(*_PURPOSE.unpack_from(said, _NONCE_BYTES))
-    if purpose.target != rank or purpose.source == rank or purpose.source >= job.size:
+    if purpose.target != rank or purpose.source == rank or (job.size > 0 and purpose.source >= job.size):
         return None
     return purpose, job._prove(b"admits", challenged, said)
 

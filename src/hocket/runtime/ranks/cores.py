@@ -8,7 +8,7 @@ sleeps, and the stream of a communicator never spins.
 import contextlib
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,33 @@ def num_cores(said: Sequence[dict[str, Any]]) -> int:
     for one in said:
         cores |= int.from_bytes(one["cores"], "little")
     return cores.bit_count()
+
+
+class CoresOfHosts:
+    """The cores of a job: own_cores() of every rank, and the number of its host. Only ranks of one host share cores.
+
+    number: of all cores; are_shared: whether some rank has no core of its own, on any host.
+    """
+
+    def __init__(self, said: Sequence[dict[str, Any]], hosts: Sequence[int]) -> None:
+        self._here = {number: [rank for rank, host in enumerate(hosts) if host == number] for number in set(hosts)}
+        self._said, self._hosts = said, hosts
+        self._have = {number: have_cores(self._of(number)) for number in self._here}
+        self.number = sum(num_cores(self._of(number)) for number in self._here)
+        self.are_shared = not all(all(have) for have in self._have.values())
+
+    def _of(self, host: int) -> list[dict[str, Any]]:
+        return [self._said[rank] for rank in self._here[host]]
+
+    def has_core(self, rank: int) -> bool:
+        """Returns whether the rank has a core of its own."""
+        host = self._hosts[rank]
+        return self._have[host][self._here[host].index(rank)]
+
+    def on_host_of(self, rank: int, of: Callable[[Sequence[dict[str, Any]], int], list[int]]) -> list[int]:
+        """Returns the ranks that `neighbours`, `beside` or `far` finds for this rank."""
+        here = self._here[self._hosts[rank]]
+        return [here[found] for found in of(self._of(self._hosts[rank]), here.index(rank))]
 
 
 def shared_by(num_ranks: int) -> bool:

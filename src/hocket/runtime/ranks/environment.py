@@ -10,7 +10,7 @@ import math
 import operator
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -34,7 +34,8 @@ class Environment:
     assigned the rank; timeout_seconds limits the rendezvous. cancel, if given, ends a rendezvous early (thread ranks
     share it). board: how the ranks find rank 0 if they may be on several hosts; None if all are on this host.
     local_rank and local_size are what the source says, or else rank and size. names: the variables that said rank,
-    size, local rank and local size; empty if none did.
+    size, local rank and local size; empty if none did. here: the ranks that meet at the address, ascending: all, until
+    it is known which are on this host.
     """
 
     rank: int
@@ -47,8 +48,11 @@ class Environment:
     cancel: threading.Event | None = field(default=None, compare=False, repr=False)
     board: Board | None = None
     names: starters.Names | tuple[()] = field(default=(), compare=False, repr=False)
+    here: Sequence[int] = ()
 
     def __post_init__(self) -> None:
+        if not self.here:
+            object.__setattr__(self, "here", range(self.size))
         assigned = f"{self.source} assigned rank {self.rank} of {self.size}"
         if self.size < 1 or not 0 <= self.rank < self.size:
             raise RendezvousError(f"{assigned}; expected a size of at least 1 and a rank from 0 to size - 1")

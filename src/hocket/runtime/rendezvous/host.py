@@ -1,4 +1,4 @@
-"""Rank 0's side of the rendezvous: one loop over a listening socket and one connection per rank.
+"""The first rank's side of the rendezvous on a host: one loop over a listening socket and one connection per rank.
 
 `protocol` decides; this module moves the bytes. Connections of unknown processes ("strangers") are limited in number,
 bytes and time.
@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -31,11 +31,12 @@ CANCEL_SECONDS = 0.1
 _PENDING_SECONDS = 1.0
 
 
-def notice(environment: Environment, waited_for: Sequence[int]) -> None:
-    """Prints one line on standard error: this rank, and the ranks for which it waits."""
+def notice(environment: Environment, waited_for: Sequence[int], why: str = "") -> None:
+    """Prints one line on standard error: this rank, the ranks for which it waits, and perhaps why."""
     print(
         f"hocket: rank {environment.rank} of {environment.size} has waited {NOTICE_SECONDS:g} s at the rendezvous for "
-        f"{name_ranks(waited_for)} (it gives up after {environment.timeout_seconds:g} s)",
+        f"{name_ranks(waited_for)} (it gives up after {environment.timeout_seconds:g} s)"
+        f"{f': {why}' if why else ''}",
         file=sys.stderr,
         flush=True,
     )
@@ -57,14 +58,23 @@ class _Peer:
 
 
 class Meeting:
-    """Gathers all ranks. After `run` the caller owns descriptors (by rank); if `run` raises, they are closed."""
+    """Gathers the ranks of this host. After `run` the caller owns descriptors (by rank); if it raises, they are closed.
+
+    others: more descriptors for all ranks here, by a number that no rank here has; they stay the caller's.
+    """
 
     def __init__(
-        self, environment: Environment, listener: socket.socket, descriptor: int, hello: Encoded, config: Encoded
+        self,
+        environment: Environment,
+        listener: socket.socket,
+        descriptor: int,
+        hello: Encoded,
+        config: Encoded,
+        others: Mapping[int, int],
     ) -> None:
-        self.environment, self.config = environment, config
-        self.gathering = Gathering(environment.size, hello)
-        self.descriptors: dict[int, int] = {0: os.dup(descriptor)}
+        self.environment, self.config, self._others = environment, config, others
+        self.gathering = Gathering(environment.size, hello, environment.here)
+        self.descriptors: dict[int, int] = {environment.here[0]: os.dup(descriptor)}
         self._listener: socket.socket | None = listener
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
@@ -96,13 +106,15 @@ class Meeting:
             if gathering.failure is not None:
                 self._tell_failure(gathering.failure)
                 linger_until = linger_until or min(deadline, now + LINGER_SECONDS)
-                all_told = self._listener is None or len(gathering.heard) == gathering.size
+                all_told = self._listener is None or len(gathering.heard) == len(gathering.here)
                 if all_told or now >= linger_until or cancelled(self.environment):
                     raise gathering.failure
                 self._turn(linger_until)
             elif gathering.complete and self._listener is not None:
                 # No other rank can join now, and the address is free for the next meeting of this group.
                 self._stop_listening()
+                for number, descriptor in self._others.items():
+                    gathering.hellos[number], self.descriptors[number] = {}, os.dup(descriptor)
                 self._introduce()
             elif now >= notice_at:
                 notice_at = deadline
@@ -152,7 +164,8 @@ class Meeting:
             if strangers:
                 self._drop(strangers[0])
             else:
-                self.gathering.fail(f"rank 0 cannot accept another rank: {error.strerror}; raise `ulimit -n`")
+                first = self.environment.here[0]
+                self.gathering.fail(f"rank {first} cannot accept another rank: {error.strerror}; raise `ulimit -n`")
                 self._stop_listening()
             return
         process, user = sockets.credentials(connection)
@@ -175,7 +188,7 @@ class Meeting:
             data, descriptors = None, []
         self._heed_cancel()  # first: a thread rank that ends because of the cancel is not the cause
         if peer.rank is None and data is not None:
-            peer.rank = self.gathering.arrive(data, peer.process)
+            peer.rank = self.gathering.arrive(data, f"process {peer.process}")
             if self.gathering.failure is None and peer.rank is not None:
                 if len(descriptors) == 1:
                     self.descriptors[peer.rank] = descriptors.pop()

@@ -1,8 +1,8 @@
 """The ranks of one host meet over an abstract Unix socket, and every rank gets a descriptor of every other rank.
 
 No port, file or name remains afterwards. Only processes of the same user are accepted; data that is no hello of Hocket
-is dropped and does no harm. `protocol` has the messages, `host` rank 0's side; this module has the entry point and the
-side of the other ranks. It does not know what the descriptors are for.
+is dropped and does no harm. `protocol` has the messages, `host` the first rank's side; this module has the entry point
+and the side of the other ranks. It does not know what the descriptors are for.
 """
 
 import errno
@@ -10,6 +10,7 @@ import os
 import random
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hocket.errors import RendezvousError, ResourceError
@@ -28,7 +29,8 @@ class Membership:
     """A complete group: all ranks came.
 
     descriptors: one open descriptor per rank (this rank's is a duplicate); the caller closes them. hellos: what each
-    rank said about itself. config: what rank 0 said for all ranks.
+    rank said about itself. config: what the first rank said for all ranks. If some ranks are on other hosts, the
+    descriptors and hellos of those are what the first rank gave to `join`.
     """
 
     rank: int
@@ -38,12 +40,19 @@ class Membership:
     config: Encoded
 
 
-def join(environment: Environment, descriptor: int, hello: Encoded, config: Encoded | None = None) -> Membership:
-    """Meets all ranks of the group; blocks until all are there, at most environment.timeout_seconds.
+def join(
+    environment: Environment,
+    descriptor: int,
+    hello: Encoded,
+    config: Encoded | None = None,
+    others: Mapping[int, int] | None = None,
+) -> Membership:
+    """Meets all ranks on this host; blocks until all are there, at most environment.timeout_seconds.
 
-    All ranks get a duplicate of descriptor; the caller still owns it. hello and config (only rank 0's counts) are small
-    dictionaries of types that msgpack supports; a larger one is a ValueError. Raises RendezvousError, with the same
-    reason on all ranks that came, or ResourceError.
+    All ranks get a duplicate of descriptor; the caller still owns it. hello and config (only the first rank's counts)
+    are small dictionaries of types that msgpack supports; a larger one is a ValueError. others: more descriptors that
+    the first rank gives to all here, numbered so that no number is left out; all know how many there are. Raises
+    RendezvousError, with the same reason on all ranks that came, or ResourceError.
     """
     config = config or {}
     for name, value, limit in (
@@ -53,13 +62,17 @@ def join(environment: Environment, descriptor: int, hello: Encoded, config: Enco
         length = len(protocol.encode(value))
         if length > limit:
             raise ValueError(f"{name} takes {length} bytes as msgpack; expected at most {limit}")
-    if environment.size == 1:
-        return Membership(0, 1, [os.dup(descriptor)], [hello], config)
+    others = others or {}
+    if len(environment.here) == 1:
+        given = {**others, environment.rank: descriptor}
+        hellos: list[Encoded] = [hello if number == environment.rank else {} for number in sorted(given)]
+        descriptors = [os.dup(given[number]) for number in sorted(given)]
+        return Membership(environment.rank, environment.size, descriptors, hellos, config)
     deadline = time.monotonic() + environment.timeout_seconds
     try:
-        if environment.rank > 0:
+        if environment.rank != environment.here[0]:
             return _Guest(environment, descriptor, hello, deadline).meet()
-        return _host(environment, descriptor, hello, config, deadline)
+        return _host(environment, descriptor, hello, config, deadline, others)
     except OSError as error:
         raise ResourceError(
             f"rank {environment.rank} of {environment.size} cannot meet the others: {error.strerror}; "
@@ -69,25 +82,32 @@ def join(environment: Environment, descriptor: int, hello: Encoded, config: Enco
         ) from error
 
 
-def _host(environment: Environment, descriptor: int, hello: Encoded, config: Encoded, deadline: float) -> Membership:
+def _host(
+    environment: Environment,
+    descriptor: int,
+    hello: Encoded,
+    config: Encoded,
+    deadline: float,
+    others: Mapping[int, int],
+) -> Membership:
     guest = _Guest(environment, descriptor, hello, deadline)
     while True:
         listener = _listen(environment)
         if listener is not None:
             break
-        # If another rank 0 listens there, it answers both groups that there are two of them.
+        # If another first rank listens there, it answers both groups that there are two of them.
         guest.meet_once()
         guest.pause()
         if time.monotonic() > deadline:
             raise RendezvousError(
-                f"rank 0 of {environment.size} found its address {environment.address!r} in use for "
+                f"rank {environment.rank} of {environment.size} found its address {environment.address!r} in use for "
                 f"{environment.timeout_seconds:g} s; give each job its own address"
             )
-    meeting = host.Meeting(environment, listener, descriptor, hello, config)
+    meeting = host.Meeting(environment, listener, descriptor, hello, config, others)
     meeting.run(deadline)
-    ranks = range(environment.size)
-    descriptors = [meeting.descriptors[rank] for rank in ranks]
-    return Membership(0, environment.size, descriptors, [meeting.gathering.hellos[rank] for rank in ranks], config)
+    numbers, hellos = sorted(meeting.descriptors), meeting.gathering.hellos
+    descriptors, said = [meeting.descriptors[number] for number in numbers], [hellos[number] for number in numbers]
+    return Membership(environment.rank, environment.size, descriptors, said, config)
 
 
 def _listen(environment: Environment) -> socket.socket | None:
@@ -109,10 +129,13 @@ class _NoAnswerError(Exception):
 
 
 class _Guest:
-    """The side of every rank but 0."""
+    """The side of every rank but the first."""
 
     def __init__(self, environment: Environment, descriptor: int, hello: Encoded, deadline: float) -> None:
         self.environment, self.descriptor, self.deadline = environment, descriptor, deadline
+        self._first = f"rank {environment.here[0]}"
+        # One more descriptor than ranks: see hosts.py.
+        self._num_descriptors = environment.size + (len(environment.here) < environment.size)
         self._notice_at = time.monotonic() + host.NOTICE_SECONDS
         self._pause_seconds = 0.001
         self._hello = protocol.encode(
@@ -126,10 +149,10 @@ class _Guest:
                 return membership
             if time.monotonic() > self.deadline:
                 raise RendezvousError(
-                    f"rank 0 of {self.environment.size} did not come to the rendezvous within "
+                    f"{self._first} of {self.environment.size} did not come to the rendezvous within "
                     f"{self.environment.timeout_seconds:g} s (reported by rank {self.environment.rank}); "
                     "check whether that process started, and whether it ended early",
-                    missing=[0],
+                    missing=[self.environment.here[0]],
                 )
             self.pause()
 
@@ -153,7 +176,7 @@ class _Guest:
         self._pause_seconds = min(2 * self._pause_seconds, _MAX_PAUSE_SECONDS)
         if time.monotonic() > self._notice_at:
             self._notice_at = self.deadline + host.NOTICE_SECONDS
-            host.notice(self.environment, [0])
+            host.notice(self.environment, [self.environment.here[0]])
 
     def _converse(self, connection: socket.socket, received: list[int]) -> Membership:
         environment = self.environment
@@ -183,14 +206,14 @@ class _Guest:
                 hellos += message.hellos
                 config = config or message.config
                 if len(hellos) != len(received):
-                    raise RendezvousError(f"rank 0 sent {len(received)} descriptors for {len(hellos)} ranks")
-                if len(hellos) == environment.size:
+                    raise RendezvousError(f"{self._first} sent {len(received)} descriptors for {len(hellos)} ranks")
+                if len(hellos) == self._num_descriptors:
                     self._answer(connection, protocol.Ready())
-            elif isinstance(message, protocol.Go) and len(hellos) == environment.size:
+            elif isinstance(message, protocol.Go) and len(hellos) == self._num_descriptors:
                 return Membership(environment.rank, environment.size, received, hellos, config)
             else:
                 raise RendezvousError(
-                    f"rank 0 of {environment.size} (process {process}) broke the protocol of the rendezvous; "
+                    f"{self._first} of {environment.size} (process {process}) broke the protocol of the rendezvous; "
                     "start all ranks with the same Hocket"
                 )
 
@@ -213,7 +236,8 @@ class _Guest:
             return protocol.decode(data)
         if missing is None:
             raise _NoAnswerError
-        raise RendezvousError(f"rank 0 of {environment.size} ended during the rendezvous; see its output", follows=True)
+        text = f"{self._first} of {environment.size} ended during the rendezvous; see its output"
+        raise RendezvousError(text, follows=True)
 
     def _give_up(self, connection: socket.socket, missing: list[int] | None) -> None:
         environment = self.environment
@@ -223,7 +247,7 @@ class _Guest:
             f"{name_ranks(missing)} of {environment.size} did not come to the rendezvous within "
             f"{environment.timeout_seconds:g} s (reported by rank {environment.rank})"
             if missing
-            else f"rank {environment.rank} of {environment.size} was not answered by rank 0 within "
+            else f"rank {environment.rank} of {environment.size} was not answered by {self._first} within "
             f"{environment.timeout_seconds:g} s"
         )
         self._answer(connection, protocol.Failure(message, missing))

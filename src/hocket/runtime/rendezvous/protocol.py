@@ -1,4 +1,4 @@
-"""The rendezvous without its sockets: the messages, and the state of rank 0 that decides when all ranks are there.
+"""The rendezvous without its sockets: the messages, and the state of the rank that decides when all ranks are there.
 
 Bytes go in, decisions come out. This module has no socket, clock or descriptor, so tests can try any order of arrival
 and any garbage without waiting. `host` and `join` do the input and output.
@@ -103,37 +103,44 @@ def hello_version(data: bytes) -> int | None:
 
 
 class Gathering:
-    """The state of rank 0. A rank is present from its hello on; after a failure rank 0 only listens.
+    """The state of the rank that gathers others: rank 0 all ranks of the job, or the leader of a host those there.
+
+    `here`: the ranks that meet, ascending, the gatherer first; `size`: of the job. A rank is present from its hello on;
+    after a failure the gatherer only listens.
 
     failure: the first RendezvousError; all ranks raise it. heard: every rank whose hello arrived, even a wrong hello;
     when all are heard, no rank is left to be told of a failure.
     """
 
-    def __init__(self, size: int, hello: Encoded) -> None:
+    def __init__(self, size: int, hello: Encoded, here: Sequence[int] | None = None) -> None:
         self.size = size
-        self.hellos: dict[int, Encoded] = {0: hello}
-        self.processes: dict[int, int] = {}
+        self.here: Sequence[int] = range(size) if here is None else here
+        self.first = self.here[0]
+        self.hellos: dict[int, Encoded] = {self.first: hello}
+        self.senders: dict[int, str] = {}
         self.ready: set[int] = set()
-        self.heard: set[int] = {0}
+        self.heard: set[int] = {self.first}
         self.failure: RendezvousError | None = None
 
     @property
     def missing(self) -> list[int]:
         """The ranks that have not come yet."""
-        return [rank for rank in range(self.size) if rank not in self.hellos]
+        return [rank for rank in self.here if rank not in self.hellos]
 
     @property
     def complete(self) -> bool:
         """Whether all ranks came, and all agree."""
-        return self.failure is None and len(self.hellos) == self.size
+        return self.failure is None and not self.missing
 
     @property
     def all_ready(self) -> bool:
         """Whether all ranks have the roster."""
-        return self.complete and len(self.ready) == self.size - 1
+        return self.complete and len(self.ready) == len(self.here) - 1
 
-    def arrive(self, data: bytes, process: int) -> int | None:
+    def arrive(self, data: bytes, sender: str) -> int | None:
         """Takes the first message of a connection. Returns its rank, or None for a stranger: the caller drops it.
+
+        sender: its other end, in words.
 
         A hello that contradicts the group is a failure of the whole group. Its rank (or -1) is returned, so that the
         sender gets the failure as well.
@@ -144,7 +151,7 @@ class Gathering:
         if version != VERSION:
             return self._refuse(
                 -1,
-                f"process {process} speaks version {version} of the rendezvous, rank 0 speaks {VERSION}; "
+                f"{sender} speaks version {version} of the rendezvous, rank {self.first} speaks {VERSION}; "
                 "start all ranks with the same Hocket",
             )
         message = decode(data)
@@ -153,22 +160,22 @@ class Gathering:
         rank = message.rank
         if message.size != self.size:
             return self._refuse(
-                rank, f"rank {rank} (process {process}) expects {message.size} ranks, rank 0 expects {self.size}"
+                rank, f"rank {rank} ({sender}) expects {message.size} ranks, rank {self.first} expects {self.size}"
             )
-        if not 0 <= rank < self.size:
-            return self._refuse(
-                rank, f"process {process} says it is rank {rank}; expected a rank from 0 to {self.size - 1}"
-            )
+        if rank not in self.here:
+            whole = self.here == range(self.size)
+            expected = f"a rank from 0 to {self.size - 1}" if whole else name_ranks(self.here)
+            return self._refuse(rank, f"{sender} says it is rank {rank}; expected {expected}")
         if rank in self.hellos:
-            other = f"process {self.processes[rank]}" if rank in self.processes else "the process that listens"
+            other = self.senders.get(rank, "the process that listens")
             return self._refuse(
                 rank,
-                f"two processes say they are rank {rank} of {self.size}: {other} and process {process}; "
+                f"two processes say they are rank {rank} of {self.size}: {other} and {sender}; "
                 "give each rank its own number, and each job its own address",
             )
         self.heard.add(rank)
         if self.failure is None:
-            self.hellos[rank], self.processes[rank] = message.hello, process
+            self.hellos[rank], self.senders[rank] = message.hello, sender
         return rank
 
     def receive(self, rank: int, data: bytes | None) -> None:
@@ -180,12 +187,12 @@ class Gathering:
             self.fail(message.message, message.missing, follows=message.follows)
         else:
             what = "ended" if data is None else "sent something unexpected"
-            named = f"rank {rank} of {self.size} (process {self.processes.get(rank)})"
+            named = f"rank {rank} of {self.size} ({self.senders.get(rank)})"
             self.fail(f"{named} {what} during the rendezvous", follows=data is None)
 
     def expire(self, seconds: float) -> None:
         """Notes that the time is over: a failure that names the missing ranks."""
-        absent = self.missing or [rank for rank in range(1, self.size) if rank not in self.ready]
+        absent = self.missing or [rank for rank in self.here[1:] if rank not in self.ready]
         did = "did not come to the rendezvous" if self.missing else "came to the rendezvous but stopped answering"
         self.fail(
             f"{name_ranks(absent)} of {self.size} {did} within {seconds:g} s; "
@@ -199,11 +206,11 @@ class Gathering:
             self.failure = RendezvousError(message, missing=missing, follows=follows)
 
     def roster(self, config: Encoded) -> list[tuple[bytes, range]]:
-        """Returns the messages with all members, each with the ranks whose descriptors go with it."""
+        """Returns the messages with all hellos, each with the ranks whose descriptors go with it."""
         parts: list[tuple[bytes, range]] = []
-        first, num_bytes = 0, 0
-        for rank in range(self.size + 1):
-            length = len(encode(self.hellos[rank])) if rank < self.size else MAX_MESSAGE_BYTES
+        first, num_bytes, end = 0, 0, len(self.hellos)
+        for rank in range(end + 1):
+            length = len(encode(self.hellos[rank])) if rank < end else MAX_MESSAGE_BYTES
             room = MAX_MESSAGE_BYTES - MAX_HELLO_BYTES - (MAX_CONFIG_BYTES if not parts else 0)
             if rank > first and (num_bytes + length > room or rank - first == MAX_DESCRIPTORS):
                 ranks = range(first, rank)
@@ -214,7 +221,7 @@ class Gathering:
         return parts
 
     def _refuse(self, rank: int, message: str) -> int:
-        if 0 <= rank < self.size:
+        if rank in self.here:
             self.heard.add(rank)
         self.fail(message)
         return rank

@@ -1,0 +1,279 @@
+"""The agent of a host: its leader tells other hosts what the ranks here have written down, and hears of those there.
+
+The leaders form a star around rank 0, by one connection each. The core reads and writes the pages (csrc/mirrors); this
+module carries the news. Rank 0 passes on to all hosts what comes from one of them, and decides what has to be equal on
+all hosts: which reason for a failure was first.
+
+A host is dead if its system answers nothing for SILENT_SECONDS. A rank that is stopped, or slow, is not: its system
+answers, and those that wait for it name it.
+"""
+
+import contextlib
+import os
+import selectors
+import struct
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from hocket.runtime.network.sealed import LinkEndedError, SealedLink
+from hocket.runtime.ranks.rank_names import name_ranks
+
+BEAT_SECONDS = 1.0
+SILENT_SECONDS = 4.0
+_LEAST_SECONDS = 0.001  # between two looks at what the ranks here have written
+_ASKED_SECONDS = 0.1  # for so long after a question, news are looked for
+_NOTICE_SECONDS = 5.0
+
+
+class Beat(msgspec.Struct, tag=0):
+    """Nothing is new, but the host is there."""
+
+
+class News(msgspec.Struct, tag=1):
+    """What ranks of a host have written down. wakes: somebody has asked for it."""
+
+    pages: bytes
+    wakes: bool
+
+
+class Ask(msgspec.Struct, tag=2):
+    """A rank waits: what is new elsewhere?"""
+
+
+class Proposal(msgspec.Struct, tag=3):
+    """Why a rank gives up. The first proposal of a communicator counts."""
+
+    reason: bytes
+
+
+class Verdict(msgspec.Struct, tag=4):
+    """The reason for which a communicator ends on all hosts."""
+
+    reason: bytes
+
+
+class Death(msgspec.Struct, tag=5):
+    """A rank has died. cut_off: it can no more be reached, as its host, or the leader of that, is gone."""
+
+    rank: int
+    cut_off: bool
+
+
+class Leaving(msgspec.Struct, tag=6):
+    """All ranks of the host have left the job."""
+
+
+class Over(msgspec.Struct, tag=7):
+    """All ranks of all hosts have: the star ends."""
+
+
+Message = Beat | News | Ask | Proposal | Verdict | Death | Leaving | Over
+_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
+_encode = msgspec.msgpack.encode
+
+
+@dataclass(eq=False)
+class _Peer:
+    """The leader of another host; on all hosts but rank 0's the only one is rank 0."""
+
+    rank: int
+    link: SealedLink
+    host: Sequence[int]  # the ranks there
+    has_left: bool = False
+
+
+class Agent:
+    """Works as a part of the doorkeeper's loop. `core`: its Context; `mirrors`: its Mirrors, which have joined that.
+
+    links: by rank, to the leaders of the other hosts on rank 0, to rank 0 on the others. hosts: the ranks of each host.
+    """
+
+    def __init__(
+        self, core: Any, mirrors: Any, rank: int, hosts: Sequence[Sequence[int]], links: Mapping[int, SealedLink]
+    ) -> None:
+        self._core, self._mirrors, self._rank = core, mirrors, rank
+        self._is_root = rank == 0
+        by_leader = {host[0]: host for host in hosts}
+        others = [other for host in hosts if host[0] != rank for other in host]
+        self._peers = [
+            _Peer(other, link, by_leader[other] if self._is_root else others) for other, link in links.items()
+        ]
+        self._decided: set[int] = set()
+        self._beat_at = 0.0
+        self._look_at: float | None = None
+        self._looked_at = 0.0
+        self._asked_until = 0.0
+        self._is_leaving = self._has_told = False
+        self._notice_at: float | None = None
+        self.has_ended = False
+
+    def open(self, selector: selectors.BaseSelector) -> None:
+        """Begin to watch the links, and the bell that ranks of this host ring."""
+        self._selector = selector
+        selector.register(self._mirrors.bell, selectors.EVENT_READ, self)
+        for peer in self._peers:
+            peer.link.watch(SILENT_SECONDS)
+            selector.register(peer.link.connection, selectors.EVENT_READ, peer)
+
+    def close(self) -> None:
+        """End all links."""
+        for peer in self._peers:
+            peer.link.close()
+        self._core = self._mirrors = None
+
+    def leave(self) -> None:
+        """This rank has left the job. The agent ends once the other ranks of this host have, and all other hosts."""
+        self._is_leaving = True
+        self._notice_at = time.monotonic() + _NOTICE_SECONDS
+        self._look_at = 0.0
+
+    def act(self, now: float) -> float:
+        """Do what the time has come for; return when it comes again."""
+        if now >= self._beat_at:
+            self._beat_at = now + BEAT_SECONDS
+            self._tell_all(Beat())
+            self._look_at = self._look_at or now  # at what nobody has rung for, such as another's death
+        if self._look_at is not None and now >= self._look_at:
+            self._look(now)
+        if self._notice_at is not None and now >= self._notice_at:
+            self._notice_at = None
+            self._say_who_stays()
+        return min(self._beat_at, self._look_at if self._look_at is not None else self._beat_at)
+
+    def handle(self, source: Any, data: Any) -> bool:
+        """Handle an event of the selector; return False if it is not the agent's."""
+        if data is self:
+            number = struct.unpack("<Q", os.read(self._mirrors.bell, 8))[0]
+            if number >> 32:
+                self._tell_all(Ask())
+            self._look_at = max(time.monotonic(), self._looked_at + _LEAST_SECONDS)
+        elif isinstance(data, _Peer):
+            self._attend(data)
+        else:
+            return False
+        return True
+
+    # What happens here
+
+    def _look(self, now: float) -> None:
+        """Tell the other hosts what is new on the pages of this host."""
+        is_asked = now < self._asked_until
+        self._looked_at, self._look_at = now, now + _LEAST_SECONDS if is_asked else None
+        for rank in self._mirrors.deaths():
+            self._tell_all(Death(rank, cut_off=False))
+        for reason in self._mirrors.proposals():
+            self._propose(reason)
+        pages = self._mirrors.collect(is_asked)
+        if pages:
+            self._tell_all(News(pages, is_asked))
+        if self._is_leaving and self._mirrors.num_present() == 0:
+            self._end_here()
+
+    def _propose(self, reason: bytes) -> None:
+        if self._is_root:
+            self._decide(reason)
+        else:
+            self._tell_all(Proposal(reason))
+
+    def _decide(self, reason: bytes) -> None:
+        communicator = self._mirrors.communicator_of(reason)
+        if communicator == 0 or communicator in self._decided:
+            return
+        self._decided.add(communicator)
+        self._tell_all(Verdict(reason))
+        self._mirrors.decide(reason)
+
+    def _end_here(self) -> None:
+        if not self._is_root and not self._has_told:
+            self._has_told = True
+            self._tell_all(Leaving())
+        if all(peer.has_left for peer in self._peers):
+            self._tell_all(Over())
+            for peer in self._peers:  # so little always fits into what the system holds
+                with contextlib.suppress(LinkEndedError):
+                    peer.link.flush()
+            self.has_ended = True
+
+    def _say_who_stays(self) -> None:
+        waited_for = [peer.rank for peer in self._peers if not peer.has_left]
+        print(
+            f"hocket: rank {self._rank} has ended its part, and stays to carry news between hosts until all ranks have: "
+            f"{self._mirrors.num_present()} here, and those of {name_ranks(waited_for) if waited_for else 'nobody else'}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    # What comes from other hosts
+
+    def _attend(self, peer: _Peer) -> None:
+        try:
+            for data in peer.link.receive():
+                message = _decoder.decode(data)
+                self._hear(peer, message)
+            peer.link.flush()
+            self._watch(peer)
+        except LinkEndedError as error:
+            self._lose(peer, error)
+        except msgspec.DecodeError as error:
+            self._lose(peer, LinkEndedError(f"it has sent what is no message: {error}"))
+
+    def _hear(self, peer: _Peer, message: Message) -> None:
+        if isinstance(message, News):
+            self._pass_on(message, peer)
+            self._mirrors.apply(message.pages, message.wakes)
+        elif isinstance(message, Ask):
+            self._pass_on(message, peer)
+            self._asked_until = time.monotonic() + _ASKED_SECONDS
+            self._look_at = 0.0
+        elif isinstance(message, Proposal):
+            if self._is_root:
+                self._decide(message.reason)
+        elif isinstance(message, Verdict):
+            self._mirrors.decide(message.reason)
+        elif isinstance(message, Death):
+            self._pass_on(message, peer)
+            if message.rank in peer.host:
+                self._core.report_death(message.rank, message.cut_off)
+        elif isinstance(message, Leaving | Over):
+            peer.has_left = True
+            self._look_at = 0.0
+
+    def _pass_on(self, message: Message, source: _Peer) -> None:
+        if self._is_root:
+            self._tell_all(message, source)
+
+    def _tell_all(self, message: Message, but: _Peer | None = None) -> None:
+        data = _encode(message)
+        for peer in list(self._peers):
+            if peer is but:
+                continue
+            try:
+                peer.link.send(data)
+                self._watch(peer)
+            except LinkEndedError as error:
+                self._lose(peer, error)
+
+    def _watch(self, peer: _Peer) -> None:
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.link.has_pending else 0)
+        if self._selector.get_key(peer.link.connection).events != wanted:
+            self._selector.modify(peer.link.connection, wanted, peer)
+
+    def _lose(self, peer: _Peer, error: LinkEndedError) -> None:
+        """The connection to another host has ended: unless its ranks had left, all hear that they cannot be reached."""
+        if peer not in self._peers:
+            return
+        self._peers.remove(peer)
+        self._selector.unregister(peer.link.connection)
+        peer.link.close()
+        if not peer.has_left:
+            for rank in peer.host:
+                # A process that has ended leaves its system behind, which says so.
+                death = Death(rank, cut_off=error.is_silent or rank != peer.rank)
+                self._tell_all(death)
+                self._core.report_death(death.rank, death.cut_off)
+        self._look_at = 0.0
