@@ -36,6 +36,14 @@ SLURM = {
     "SLURM_JOB_ID": "77",
     "SLURM_STEP_ID": "0",
 }
+STEP = SLURM | {
+    "SLURM_STEP_NUM_NODES": "3",
+    "SLURM_STEP_NODELIST": "hx[01-02],hy",
+    "SLURM_STEP_TASKS_PER_NODE": "2,1(x2)",
+    "SLURM_NODEID": "2",
+    "SLURM_LOCALID": "0",
+}
+AGENTS = TORCHRUN | {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}
 
 
 @pytest.mark.parametrize(
@@ -107,7 +115,22 @@ def test_another_job_has_another_address(variables: dict[str, str], changed: dic
         (HOCKET | {"HOCKET_SIZE": "0"}, "rank 1 of 0"),
         (HOCKET | {"HOCKET_ADDRESS": "x" * 108}, "1 to 107 bytes"),
         ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_PORT is not set"),
-        (HOCKET | SPREAD, "1 of them on this host, but nothing tells where rank 0 is; set HOCKET_ADDRESS=HOST:PORT"),
+        (
+            HOCKET | SPREAD,
+            "1 of them on this host, but nothing tells where rank 0 is: HOCKET_ADDRESS is .meeting",
+        ),
+        (
+            TORCHRUN | {"LOCAL_WORLD_SIZE": "2"},
+            "USE_AGENT_STORE is not True, .* Set HOCKET_ADDRESS=HOST:PORT",
+        ),
+        (AGENTS | {"MASTER_PORT": "x"}, "MASTER_PORT is 'x'"),
+        (OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, "Open MPI does not tell .* `mpirun -x HOCKET_ADDRESS`"),
+        (HYDRA | {"MPI_LOCALNRANKS": "1"}, "PMI_FD is not set, so there is no process manager"),
+        (HYDRA | {"MPI_LOCALNRANKS": "1", "PMI_FD": "none"}, "PMI_FD is 'none'"),
+        (STEP | {"SLURM_STEP_NODELIST": "hx[a"}, "SLURM_STEP_NODELIST: expected a host list .* by HOCKET_ADDRESS"),
+        (STEP | {"SLURM_STEP_NODELIST": ""}, "SLURM_STEP_NODELIST is empty"),
+        (STEP | {"SLURM_STEP_TASKS_PER_NODE": "2(x"}, r"SLURM_STEP_TASKS_PER_NODE is '2\(x'; expected .* on 3 hosts"),
+        (STEP | {"SLURM_NODEID": "3"}, r"this is number 3 \(SLURM_NODEID\)"),
         (HOCKET | {"HOCKET_LOCAL_RANK": "0"}, "HOCKET_LOCAL_SIZE is not set"),
         (HOCKET | SPREAD | {"HOCKET_LOCAL_RANK": "1"}, "HOCKET_LOCAL_RANK is 1, HOCKET_LOCAL_SIZE 1 and HOCKET_SIZE 3"),
         (HOCKET | {"HOCKET_LOCAL_RANK": "0", "HOCKET_LOCAL_SIZE": "4"}, "expected local rank < local size <= size"),
@@ -163,7 +186,9 @@ def test_children_on_this_host_do_not_inherit_that_the_job_is_on_several() -> No
         (HOCKET | SPREAD, 1, 0, 1),
         (TORCHRUN | {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}, 2, 0, 2),
         (OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, 1, 0, 1),
-        (SLURM | {"SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "1"}, 3, 1, 2),
+        (STEP, 3, 0, 1),
+        (STEP | {"SLURM_PROCID": "1", "SLURM_NODEID": "0", "SLURM_LOCALID": "1"}, 1, 1, 2),
+        (STEP | {"PMI_RANK": "3", "PMI_SIZE": "4"}, 3, 0, 1),  # srun --mpi=pmi2
     ],
 )
 def test_a_host_and_port_lets_the_ranks_be_on_several_hosts(
@@ -179,6 +204,27 @@ def test_ranks_of_a_host_meet_at_a_name_that_fits_however_long_the_host_and_port
     names = {discover(0, 2, f"{host}:{port}", variables={}).address for port in (1, 2, 2)}
     assert len(names) == 2 and all(name.startswith("hocket-") for name in names)
     assert discover(0, 2, "[FD77::1]:1", variables={}).address == discover(1, 2, "[fd77:0::1]:1", variables={}).address
+
+
+@pytest.mark.parametrize(
+    ("variables", "where"),
+    [
+        (AGENTS, "torchrun's store at MASTER_ADDR 127.0.0.1, MASTER_PORT 29500"),
+        (HYDRA | {"MPI_LOCALNRANKS": "1", "PMI_FD": "7"}, "the process manager of MPI (PMI_FD 7)"),
+        (STEP, "Slurm's first host hx01, ports 28704 to 28719 (step 77.0)"),
+    ],
+)
+def test_each_starter_has_a_board_for_ranks_on_several_hosts(variables: dict[str, str], where: str) -> None:
+    found = discover(variables=variables)
+    assert found.board is not None and found.board.where == where
+    # What a user says comes before it, and needs nothing of the starter.
+    fixed = FixedAddress("hxa", 29500, "HOCKET_ADDRESS")
+    assert discover(variables=variables | {"HOCKET_ADDRESS": "hxa:29500"}).board == fixed
+
+
+def test_agents_that_count_restarts_differently_are_of_one_job() -> None:
+    addresses = {discover(variables=AGENTS | {"TORCHELASTIC_RESTART_COUNT": count}).address for count in "01"}
+    assert len(addresses) == 1
 
 
 def test_an_argument_tells_host_and_port_before_a_variable_does() -> None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from hocket.network.affinity_matrix import affinity as affinity
     from hocket.network.bounds.network_bound import lower_bound as lower_bound
     from hocket.network.changes import changed_links as changed_links
+    from hocket.network.files.host_list import expand_host_list as expand_host_list
     from hocket.network.files.read import load as load
     from hocket.network.kinds.by_name import KINDS as KINDS
     from hocket.network.kinds.by_name import parse as parse
@@ -33,6 +34,7 @@ else:
             "affinity_matrix": ["LEGEND", "Affinity", "affinity"],
             "bounds.network_bound": ["lower_bound"],
             "changes": ["changed_links"],
+            "files.host_list": ["expand_host_list"],
             "files.read": ["load"],
             "kinds.by_name": ["KINDS", "parse"],
             "kinds.switch_tree": ["SwitchTree", "switch_tree"],

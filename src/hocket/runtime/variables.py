@@ -7,6 +7,9 @@ SIZE = "HOCKET_SIZE"
 ADDRESS = "HOCKET_ADDRESS"
 LOCAL_RANK = "HOCKET_LOCAL_RANK"
 LOCAL_SIZE = "HOCKET_LOCAL_SIZE"
+KEY_FD = "HOCKET_KEY_FD"
+KEY_FILE = "HOCKET_KEY_FILE"
+KEY = "HOCKET_KEY"
 ALGO = "HOCKET_ALGO"
 TUNER_CONFIG_FILE = "HOCKET_TUNER_CONFIG_FILE"
 CACHE = "HOCKET_CACHE"
@@ -72,6 +75,27 @@ VARIABLES = (
         "The number of ranks on this host.",
     ),
     Variable(
+        KEY_FD,
+        "hocket.runtime.network.job_key",
+        "launcher",
+        "see HOCKET_KEY_FILE",
+        "An inherited descriptor with the key of a job on several hosts, 32 bytes. `hocket run` sets it.",
+    ),
+    Variable(
+        KEY_FILE,
+        "hocket.runtime.network.job_key",
+        "launcher",
+        "see HOCKET_KEY",
+        "A file with the key, 32 bytes or 64 hex digits, that only its owner can read.",
+    ),
+    Variable(
+        KEY,
+        "hocket.runtime.network.job_key",
+        "launcher",
+        "MPICH and Intel MPI carry a key of rank 0; others need one",
+        "The key as 64 hex digits, if it can be given in no other way: all child processes inherit it.",
+    ),
+    Variable(
         ALGO,
         "hocket.runtime.choice.select",
         "rank 0 for all",
@@ -132,7 +156,7 @@ VARIABLES = (
         "hocket.runtime.ranks.program_frames",
         "rank",
         "0",
-        "Whether tracebacks of `hocket run`, run_ranks and the PyTorch backend show the frames inside Hocket (1).",
+        "Words, with commas: 1, tracebacks show frames inside Hocket; INIT, each rank tells what it was started with.",
     ),
     Variable(
         PACED_LINK,

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 from hocket.errors import TopologyError
 from hocket.network.drawing import Drawing
+from hocket.network.files.host_list import expand_host_list
 from hocket.network.links import LINKS
 from hocket.network.routing import ShortestPath
 from hocket.network.topology import Topology
 
 _LINK = LINKS["infiniband-ndr"]
-_MOST_HOSTS = 1 << 20
 _ENTRY = re.compile(r"(\w+)\s*=\s*(?:\"([^\"]*)\"|([^\s\"]+))\s*")
 _KEYS = {"switchname", "switches", "nodes", "linkspeed", "level"}
 
@@ -33,8 +33,8 @@ def from_slurm(text: str, name: str) -> Topology:
         switch = entries["switchname"]
         if switch in below:
             raise TopologyError(f"{where}: switch {switch} appears twice")
-        children = _expanded(entries.get("switches", ""), where)
-        hosts = _expanded(entries.get("nodes", ""), where)
+        children = expand_host_list(entries.get("switches", ""), where)
+        hosts = expand_host_list(entries.get("nodes", ""), where)
         if "level" in entries and children:
             hosts = []  # scontrol also lists the nodes that are below the switches of this switch
         nodes.update(dict.fromkeys(hosts))
@@ -65,30 +65,3 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
             begun = ""
     if begun:
         yield first, begun
-
-
-def _expanded(text: str, where: str) -> list[str]:
-    """Returns the names of a Slurm host list, for example "tux[0-3,7],login" or "rack[0-1]node[0-3]"."""
-    parts = re.split(r"[,\s]+(?![^\[]*\])", text)  # outside of brackets
-    return [name for part in parts if part for name in _expanded_part(part, where)]
-
-
-def _expanded_part(part: str, where: str) -> Iterator[str]:
-    match = re.fullmatch(r"([^\[\]]*)\[([^\[\]]*)\](.*)", part)
-    if match is None:
-        if "[" in part or "]" in part:
-            raise TopologyError(f"{where}: expected a host list such as tux[0-3,7]; found {part!r}")
-        yield part
-        return
-    behind = _expanded(match[3], where) or [""]
-    for span in match[2].split(","):
-        first, _, last = span.partition("-")
-        last = last or first
-        if not (first.isdecimal() and last.isdecimal()):
-            raise TopologyError(f"{where}: expected numbers in {part!r}, found {span!r}")
-        if not 0 <= int(last) - int(first) < _MOST_HOSTS:
-            raise TopologyError(
-                f"{where}: expected an ascending range of at most {_MOST_HOSTS} numbers, found {span!r}"
-            )
-        for number in range(int(first), int(last) + 1):
-            yield from (f"{match[1]}{number:0{len(first)}}{rest}" for rest in behind)

@@ -38,6 +38,7 @@ from hocket.runtime.ranks.environment import (
 )
 from hocket.runtime.ranks.failure_reports import reason_of, tell_uncaught
 from hocket.runtime.ranks.process_end import at_process_end, fail_process, watch_process
+from hocket.runtime.ranks.start_report import tell_start
 from hocket.runtime.streams.stream import stream
 from hocket.runtime.streams.work import InFlight
 from hocket.runtime.traces import trace
@@ -63,13 +64,14 @@ def init(
     """Meets the other ranks and returns the communicator of all of them; every rank calls it.
 
     Without arguments, rank and size come from the program that started the process: `hocket run`, run_ranks, torchrun,
-    MPI or Slurm. Without any of them the process is one rank alone. `address` is any text that only these ranks share;
-    timeout is in seconds. Rank 0 reads HOCKET_ALGO, HOCKET_PROFILE and the tuner file for all ranks; HOCKET_TRACE names
-    a file to trace into. Raises RendezvousError (on all ranks that came; it names the missing ones), ResourceError,
-    OSError if the trace cannot be written, and ValueError or TypeError for bad arguments or a bad configuration of
-    rank 0.
+    MPI or Slurm. Without any of them the process is one rank alone. `address` is any text that only these ranks share,
+    or HOST:PORT, where rank 0 listens for ranks of other hosts; timeout is in seconds. Rank 0 reads HOCKET_ALGO,
+    HOCKET_PROFILE and the tuner file for all ranks; HOCKET_TRACE names a file to trace into. Raises RendezvousError (on
+    all ranks that came; it names the missing ones), ResourceError, OSError if the trace cannot be written, and
+    ValueError or TypeError for bad arguments or a bad configuration of rank 0.
     """
     environment = discover(rank, size, address, timeout=check_timeout("init", timeout))
+    tell_start(environment)
     met = meet(environment)
     try:
         trace.joined(met.rank, met.size, met.job)

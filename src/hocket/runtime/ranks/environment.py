@@ -57,10 +57,7 @@ class Environment:
         if self.size < 1 or not 0 <= self.rank < self.size:
             raise RendezvousError(f"{assigned}; expected a size of at least 1 and a rank from 0 to size - 1")
         if self.local_size != self.size and self.board is None:
-            raise RendezvousError(
-                f"{assigned}, and {self.local_size} of them on this host, but nothing tells where rank 0 is; set "
-                f"{ADDRESS}=HOST:PORT on all ranks, a host name or address of rank 0 and a port that is free there"
-            )
+            raise RendezvousError(f"{assigned}, and {self.local_size} of them on this host; expected a board")
         length = len(self.address.encode())
         if not 0 < length <= MAX_ADDRESS_BYTES or "\0" in self.address:
             raise RendezvousError(
@@ -98,6 +95,10 @@ def discover(
     if assigned is None:
         return Environment(0, 1, address or new_address(), "alone", 0, 1, timeout)
     board = _board(address, "address=") or _board(variables.get(ADDRESS), ADDRESS)
+    if board is None and assigned.local_size < assigned.size:
+        from hocket.runtime.ranks.across_hosts import board_across_hosts  # ranks of one host need none of it
+
+        board = board_across_hosts(assigned, variables, address, timeout)
     return Environment(
         rank=assigned.rank,
         size=assigned.size,

@@ -17,9 +17,22 @@ _LIBRARY = f"{Path(os.__file__).parent}{os.sep}"  # Python's own
 _PACKAGES = f"{os.sep}site-packages{os.sep}"  # what is installed beside Hocket, such as PyTorch
 
 
+_START = "INIT"
+
+
 def debugging() -> bool:
-    """Returns whether tracebacks keep Hocket's own frames."""
-    return os.environ.get(DEBUG, "") not in ("", "0")
+    """Returns whether tracebacks keep Hocket's own frames: if HOCKET_DEBUG has a word such as 1, other than INIT."""
+    return bool(_debug_words() - {"", "0", _START})
+
+
+def debugging_start() -> bool:
+    """Returns whether ranks tell what they know of themselves as they start: if HOCKET_DEBUG has the word INIT."""
+    return _START in _debug_words()
+
+
+def _debug_words() -> set[str]:
+    """Returns the words of HOCKET_DEBUG, which commas separate."""
+    return {word.strip().upper() for word in os.environ.get(DEBUG, "").split(",")}
 
 
 def without_own(frames: Sequence[T], file_of: Callable[[T], str]) -> list[T]:

@@ -10,6 +10,7 @@ from typing import Protocol
 from hocket.errors import RendezvousError
 
 MAX_TEXT_BYTES = 500
+_RIGHT = f"ASCII without spaces, 1 to {MAX_TEXT_BYTES} bytes"
 ANSWER_SECONDS = 10.0
 """How long the other end of a board may be silent where it should answer at once."""
 
@@ -40,36 +41,43 @@ class Board(Protocol):
         """Host and port of rank 0, if they are given from outside."""
 
     def publish(self, text: str) -> None:
-        """Shows the text to the other ranks: ASCII without spaces, 1 to MAX_TEXT_BYTES. Rank 0 calls it, once."""
+        """Shows the text to the other ranks: ASCII without spaces, 1 to MAX_TEXT_BYTES.
+
+        Rank 0 calls it once, and listens before. It may return only when every other rank has called `find`.
+        """
 
     def find(self, seconds: float) -> str | None:
         """Returns what rank 0 has published last; None if that is nothing after at most `seconds`: call it again.
 
-        A caller that reaches nobody there pauses, and calls it again: the text may be left over from ranks that have
-        ended, or be one of several that a board can name.
+        Every rank but 0 calls it. One that reaches nobody there pauses, and calls it again: the text may be left over
+        from ranks that have ended, or be one of several that the board can name.
         """
-
-
-def is_text(text: str) -> bool:
-    """Returns whether a board can carry the text."""
-    return 0 < len(text) <= MAX_TEXT_BYTES and text.isascii() and text.isprintable() and " " not in text
 
 
 def check_text(text: str) -> None:
     """Raises ValueError unless a board can carry the text."""
-    if not is_text(text):
-        raise ValueError(f"expected ASCII without spaces, 1 to {MAX_TEXT_BYTES} bytes; found {text!r}")
+    wrong = _wrong_with(text)
+    if wrong:
+        raise ValueError(f"expected {_RIGHT}; found {wrong}")
 
 
 def checked_found(text: str, where: str) -> str:
     """Returns a text that was found. Raises RendezvousError unless a rank 0 can have published it."""
-    if not is_text(text):
+    wrong = _wrong_with(text)
+    if wrong:
         raise RendezvousError(
-            f"{where} has {shortened(text)} where rank 0 writes its addresses; expected ASCII without spaces, "
-            f"1 to {MAX_TEXT_BYTES} bytes; does another program write there? Tell all ranks where rank 0 is by "
-            "HOCKET_ADDRESS=HOST:PORT instead"
+            f"{where} has {wrong} where rank 0 writes its addresses, expected {_RIGHT}; does another program write "
+            "there? Tell all ranks where rank 0 is by HOCKET_ADDRESS=HOST:PORT instead"
         )
     return text
+
+
+def _wrong_with(text: str) -> str:
+    """Returns why no board can carry the text, "" if they can; without the text, which may hold a key."""
+    if not 0 < len(text) <= MAX_TEXT_BYTES:
+        return f"{len(text)} characters"
+    bad = next((one for one in text if not "!" <= one <= "~"), None)
+    return "" if bad is None else f"the character {bad!r}"
 
 
 def shortened(found: object) -> str:
