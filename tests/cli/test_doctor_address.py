@@ -150,7 +150,7 @@ def test_a_name_for_loopback_is_a_warning_that_names_the_better_address(
     monkeypatch.setattr(interfaces, "list_interfaces", lambda: HOST)
     found = look("hxa", free_port)["name"]
     assert found.status == "WARN" and "hxa is 127.0.1.1: the loopback interface" in found.found
-    assert "10.0.0.5 or fd77::5 or 10.1.0.5" in found.fix
+    assert found.fix.endswith("if here, other hosts reach it at 10.0.0.5 or fd77::5")
 
 
 def test_a_name_that_nobody_knows_leaves_the_interfaces_to_check(monkeypatch: pytest.MonkeyPatch) -> None:

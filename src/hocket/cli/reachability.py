@@ -75,7 +75,9 @@ class _Inspection:
         self._hosts = found[:_MAX_HOSTS]
         text = self.host if found == [self.host] else f"{self.host} is {', '.join(found)}"
         if all(map(_is_loopback, found)):
-            usable = [one.host for one in interfaces.choose(None, None) if not _is_loopback(one.host)]
+            first, *others = interfaces.choose(None, None)
+            usable = [one.host for one in (first, *others) if one.interface == first.interface]
+            usable = [one for one in usable if not _is_loopback(one)]
             fix = "if rank 0 runs on another host, correct this address or /etc/hosts; if here, " + (
                 f"other hosts reach it at {' or '.join(usable)}" if usable else "attach this host to a network"
             )
