@@ -105,6 +105,19 @@ def test_every_attempt_leaves_from_the_chosen_source(open_port: Address, closed_
         assert connection.getsockname()[0] == "127.0.0.9"
 
 
+def test_a_chosen_interface_is_the_one_by_which_bytes_leave(
+    open_port: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def device(connection: socket.socket) -> bytes:
+        return connection.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).rstrip(b"\0")
+
+    with connect([open_port], soon(), sources=LOOPBACK).connection as connection:
+        assert device(connection) == b""  # to this host itself, whose answers come by lo, whatever was chosen
+    monkeypatch.setattr(connecting, "source_towards", lambda _: None)  # as if it led to another host
+    with connect([open_port], soon(), sources=LOOPBACK).connection as connection:
+        assert device(connection) == b"lo"
+
+
 def test_a_chosen_source_of_the_other_family_tries_nothing(open_port: Address) -> None:
     with pytest.raises(UnreachedError, match="other family: this host, or its chosen interface, has IPv4 or IPv6"):
         connect([open_port], soon(), sources=[LocalAddress("::1", "lo")])

@@ -52,6 +52,16 @@ def time_limit(text: str) -> float:
     return seconds
 
 
+def host_and_port(text: str) -> tuple[str, int]:
+    """Returns host and port of "HOST:PORT" or "[HOST]:PORT"; for argparse."""
+    from hocket.runtime.network import addresses
+
+    try:
+        return addresses.read_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def job_count(text: str) -> int:
     """Returns how many processes may work at once, -1 for one per core; for argparse."""
     jobs = int(text) if re.fullmatch(r"-?\d{1,9}", text) else 0

@@ -1,12 +1,15 @@
-"""`hocket doctor`: checks this machine and suggests fixes.
+"""`hocket doctor`: checks this machine and suggests fixes; with an address, whether its ranks reach rank 0 there.
 
-The command never ends in a traceback: a check that crashes is reported as a finding. The checks are in `diagnosis`.
+The command never ends in a traceback: a check that crashes is reported as a finding. The checks are in `diagnosis` and
+`reachability`.
 """
 
 import argparse
 import json
 import os
 from typing import TYPE_CHECKING
+
+from hocket.cli.argument_types import host_and_port
 
 if TYPE_CHECKING:
     from hocket.cli.diagnosis import Finding
@@ -16,6 +19,8 @@ _COLORS = {"OK": "green", "WARN": "yellow", "FAIL": "red"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket doctor`."""
+    address_help = "check instead whether ranks of this host reach rank 0 at HOST:PORT, or could listen there"
+    parser.add_argument("--address", type=host_and_port, metavar="HOST:PORT", help=address_help)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -24,10 +29,11 @@ def run(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from hocket.cli.diagnosis import diagnose
+    from hocket.cli.reachability import diagnose_address
     from hocket.runtime import variables
     from hocket.view import Terminal
 
-    findings = diagnose()
+    findings = diagnose_address(*arguments.address) if arguments.address else diagnose()
     failed = any(finding.status == "FAIL" for finding in findings)
     if arguments.json:
         known = [{**one._asdict(), "value": os.environ.get(one.name)} for one in variables.VARIABLES]
