@@ -11,6 +11,7 @@ namespace hocket {
 using namespace std::chrono_literals;
 
 constexpr auto comers_time = 100ms; // for members to make a call that fails anyway
+constexpr auto news_time = 1s;      // for what a member on another host has called to be known here
 
 void Communicator::abort(const std::string &reason, bool only_later) {
     queue_.check_here();
@@ -69,6 +70,7 @@ void Communicator::fail_at_closed(int member, std::uint64_t sequence) {
 /// Before the words for a failure of this call are found, which then name all members that are about to make it.
 void Communicator::await_comers(std::uint64_t sequence) const {
     const auto limit = Clock::now() + comers_time;
+    members_.ask_hosts();
     const auto is_coming = [this](int member) { return !members_.has_closed(member) && !members_.is_dead(member); };
     while (Clock::now() < limit && !members_.recorded_failure() &&
            std::ranges::any_of(members_.behind(sequence), is_coming))
@@ -100,7 +102,12 @@ std::optional<Failure> Communicator::find_mismatch() const {
 /// A message of another call has come, or another digest is there: so the two ranks differ, though the records may not
 /// reach back to where they began to.
 void Communicator::fail_at_difference_to(int peer) {
-    if (const auto mismatch = find_mismatch()) fail(*mismatch);
+    const auto limit = Clock::now() + news_time;
+    members_.ask_hosts();
+    do {
+        if (const auto mismatch = find_mismatch()) fail(*mismatch);
+        sched_yield();
+    } while (members_.is_elsewhere(peer) && !members_.recorded_failure() && Clock::now() < limit);
     Failure failure(Cause::mismatch);
     failure.sequence = sequence_;
     for (int member : {rank(), peer}) {

@@ -70,6 +70,7 @@ class Members {
     /// Whether a member has given up at this call, or before.
     bool has_given_up(std::uint64_t sequence) const;
 
+    bool is_elsewhere(int member) const { return at(member).told_generation.has_value(); }
     bool is_dead(int member) const { return at(member).presence.is_dead(); }
     /// Whether it sends nothing more; what it has sent is still there.
     bool has_closed(int member) const {

@@ -168,7 +168,7 @@ class _Meeting:
         if environment.board is not None:
             key = job_key()
             offer = Offer(self.arena.descriptor, self.arena.num_bytes, hello, configuration, self._make_door)
-            gathered = hosts.meet(environment, None if key is None else key.value, offer)
+            gathered = hosts.meet(environment, None if key is None else key.key, offer)
             return gathered, gathered.key
         if self.tcp:
             hello["doors"] = self._make_door(["127.0.0.1"])

@@ -166,11 +166,11 @@ class Agent:
         self._looked_at, self._look_at = now, now + _LEAST_SECONDS if is_asked else None
         for rank in self._mirrors.deaths():
             self._tell_all(Death(rank, cut_off=False))
-        for reason in self._mirrors.proposals():
-            self._propose(reason)
         pages = self._mirrors.collect(is_asked)
         if pages:
             self._tell_all(News(pages, is_asked))
+        for reason in self._mirrors.proposals():  # behind the calls to which they belong
+            self._propose(reason)
         if self._is_leaving and self._mirrors.num_present() == 0:
             self._end_here()
 
@@ -200,10 +200,10 @@ class Agent:
             self.has_ended = True
 
     def _say_who_stays(self) -> None:
-        waited_for = [peer.rank for peer in self._peers if not peer.has_left]
+        awaited = [rank for peer in self._peers if not peer.has_left for rank in peer.host]
         print(
-            f"hocket: rank {self._rank} has ended its part, and stays to carry news between hosts until all ranks have: "
-            f"{self._mirrors.num_present()} here, and those of {name_ranks(waited_for) if waited_for else 'nobody else'}",
+            f"hocket: rank {self._rank} has left, and carries news between hosts until all ranks have left: "
+            f"{self._mirrors.num_present()} others of this host are here, and perhaps {name_ranks(awaited)} elsewhere",
             file=sys.stderr,
             flush=True,
         )

@@ -29,6 +29,7 @@ from hocket.runtime.network.connecting import UnreachedError, connect, reason_in
 from hocket.runtime.network.gate import Admitted, Gate
 from hocket.runtime.network.handshake import KEY_BYTES, Credentials, Purpose
 from hocket.runtime.network.interfaces import choose, named_interfaces
+from hocket.runtime.network.job_key import no_key
 from hocket.runtime.network.sealed import LinkEndedError, SealedLink
 from hocket.runtime.ranks.environment import Environment
 from hocket.runtime.rendezvous import host as host
@@ -147,11 +148,7 @@ class _Side:
         self.hellos: list[Encoded] = []
         self.config: Encoded = {}
         if key is None and not board.carries_key:
-            raise RendezvousError(
-                f"rank {environment.rank} of {environment.size} has no key of the job, and {board.where} carries none; "
-                "give all ranks the same 32 secret bytes: HOCKET_KEY_FILE names a file of mode 0600 that has them "
-                "(made by `head -c 32 /dev/urandom`), or start the ranks with `hocket run --hosts`"
-            )
+            raise no_key(board.where)
 
     def _hello(self, addresses: Sequence[str]) -> Encoded:
         doors = [list(address) for address in self.offer.door(addresses)]
@@ -332,27 +329,22 @@ class _Guest(_Side):
         """Returns the link to rank 0, once that is there."""
         environment, pause = self.environment, _FIRST_PAUSE_SECONDS
         notice_at, why = time.monotonic() + host.NOTICE_SECONDS, f"nothing is published at {self.board.where}"
-        while True:
-            left = self.deadline - time.monotonic()
-            try:
-                if text := self.board.find(max(min(left, 1.0), 0.0)):
-                    return self._knock(*_read_place(text, self.board.where))
-            except UnreachedError as error:
-                why = str(error)
-            except _RefusedError as error:
-                why = str(error)
-            now = time.monotonic()
-            if now >= self.deadline:
-                raise RendezvousError(
-                    f"rank {environment.rank} of {environment.size} did not reach rank 0 within "
-                    f"{environment.timeout_seconds:g} s: {why}",
-                    missing=[0],
-                )
+        while (now := time.monotonic()) < self.deadline:
             if now >= notice_at:
-                notice_at = self.deadline + 1
+                notice_at = self.deadline
                 host.notice(environment, [0], why)
-            time.sleep(min(pause, max(self.deadline - now, 0.0)))  # rank 0 may not have started yet
+            try:
+                if text := self.board.find(min(self.deadline - now, 1.0)):
+                    return self._knock(*_read_place(text, self.board.where))
+            except (UnreachedError, _RefusedError) as error:
+                why = str(error)
+            time.sleep(min(pause, max(self.deadline - time.monotonic(), 0.0)))  # rank 0 may not have started yet
             pause = min(2 * pause, _MAX_PAUSE_SECONDS)
+        raise RendezvousError(
+            f"rank {environment.rank} of {environment.size} did not reach rank 0 within "
+            f"{environment.timeout_seconds:g} s: {why}",
+            missing=[0],
+        )
 
     def _knock(self, addresses: Sequence[Address], key: bytes | None) -> SealedLink:
         pattern = named_interfaces()

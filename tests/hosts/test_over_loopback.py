@@ -1,0 +1,184 @@
+"""Ranks on several hosts, as far as one machine shows it without root: data, failures, and who is named for them."""
+
+import os
+import signal
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hocket
+from hocket.errors import CollectiveMismatch, PeerAborted, PeerDied, RendezvousError
+from tests.hosts.pretended import LIMIT_SECONDS, Outcome, run
+
+pytestmark = pytest.mark.timeout(2 * LIMIT_SECONDS)
+
+LAYOUTS = [(0, 1), (0, 0, 1, 1), (0, 1, 0, 1), (0, 0, 0, 1), (0, 1, 2), (1, 0, 0)]
+
+
+def values(outcomes: list[Outcome]) -> list[Any]:
+    errors = [one.error for one in outcomes if one.error is not None]
+    assert errors == []
+    return [one.value for one in outcomes]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_all_kinds_of_collectives_and_messages_cross_hosts(layout: tuple[int, ...]) -> None:
+    def program(comm: hocket.Communicator) -> None:
+        p, rank = comm.size, comm.rank
+        for count in (1, 3000, 300_001):
+            x = np.full(count, rank + 1.0, np.float32)
+            comm.all_reduce(x)
+            assert (x == p * (p + 1) / 2).all()
+            y = np.full(count, float(rank), np.float32)
+            comm.broadcast(y, root=p - 1)
+            assert (y == p - 1).all()
+            assert (comm.all_gather(np.full(count, rank)) == np.repeat(np.arange(p), count)).all()
+            assert (
+                comm.all_to_all(np.repeat(np.arange(p) * p + rank, count)) == np.repeat(rank * p + np.arange(p), count)
+            ).all()
+            right, left = (rank + 1) % p, (rank - 1) % p
+            received = np.empty(count)
+            comm.sendrecv(np.full(count, float(rank)), right, received, left)
+            assert (received == left).all()
+        assert comm.context.hosts == [sorted(set(layout), key=layout.index).index(number) for number in layout]
+        comm.barrier()
+
+    values(run(program, layout))
+
+
+def test_groups_are_made_and_closed_again_and_again() -> None:
+    def program(comm: hocket.Communicator) -> int:
+        total = 0
+        for _ in range(30):
+            with comm.split(comm.rank % 2) as across, comm.split(comm.rank // 2) as inside:
+                total += int(across.all_reduce(np.ones(1))[0]) + int(inside.all_reduce(np.ones(1))[0])
+        return total
+
+    assert values(run(program)) == [120] * 4
+
+
+def test_a_root_runs_ahead_of_ranks_elsewhere_and_waits_for_them() -> None:
+    def program(comm: hocket.Communicator) -> float:
+        x = np.zeros(1)
+        for call in range(300):
+            x[0] = call if comm.rank == 0 else -1
+            comm.broadcast(x, root=0)
+            assert x[0] == call
+        return float(x[0])
+
+    assert values(run(program, (0, 1))) == [299.0] * 2
+
+
+def test_a_difference_is_found_between_hosts_and_all_name_it_alike() -> None:
+    def program(comm: hocket.Communicator) -> None:
+        x = np.ones(8)
+        comm.all_reduce(x)
+        if comm.rank == 3:
+            comm.all_gather(x)
+        else:
+            comm.all_reduce(x)
+
+    outcomes = run(program)
+    errors = [one.error for one in outcomes]
+    assert all(isinstance(error, CollectiveMismatch) for error in errors), errors
+    assert {error.field for error in errors} == {"kind"}  # type: ignore[union-attr]
+    assert {tuple(sorted(error.values.items())) for error in errors} == {  # type: ignore[union-attr]
+        ((0, "all_reduce"), (1, "all_reduce"), (2, "all_reduce"), (3, "all_gather"))
+    }
+
+
+@pytest.mark.parametrize("victim", [3, 2, 1, 0], ids=["a rank", "a leader", "beside rank 0", "rank 0"])
+def test_a_rank_that_is_killed_is_named_on_all_hosts(victim: int) -> None:
+    def program(comm: hocket.Communicator) -> tuple[int, float]:
+        x = np.ones(100_000)
+        comm.all_reduce(x)
+        with pytest.raises(PeerDied) as died:
+            for call in range(1000):
+                if comm.rank == victim and call == 20:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                comm.all_reduce(x, op="max")
+        return died.value.rank, time.monotonic()
+
+    outcomes = run(program)
+    assert outcomes[victim].signal == signal.SIGKILL
+    found = [one.value or one.error for rank, one in enumerate(outcomes) if rank != victim]
+    assert [one[0] for one in found] == [victim] * 3, found
+
+
+def test_the_exception_of_a_rank_reaches_all_hosts_with_its_reason() -> None:
+    def program(comm: hocket.Communicator) -> None:
+        comm.barrier()
+        if comm.rank == 2:
+            comm.abort("the disk is full")
+        comm.barrier()
+
+    outcomes = run(program)
+    errors = [one.error for one in outcomes]
+    assert all(isinstance(error, PeerAborted) for error in errors), errors
+    assert {(error.rank, error.reason) for error in errors} == {(2, "the disk is full")}  # type: ignore[union-attr]
+
+
+def test_a_rank_that_leaves_without_a_call_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    def program(comm: hocket.Communicator) -> None:
+        comm.barrier()
+        if comm.rank != 3:
+            comm.barrier()
+
+    errors = [one.error for one in run(program)]
+    named = [error for error in errors if isinstance(error, PeerAborted)]
+    assert len(named) >= 3 and {error.rank for error in named} == {3}, errors
+
+
+def test_a_stopped_rank_is_waited_for_and_not_declared_dead() -> None:
+    def program(comm: hocket.Communicator) -> float:
+        x = np.ones(1000)
+        comm.all_reduce(x)
+        if comm.rank == 2:
+            continuing = os.fork()
+            if continuing == 0:
+                time.sleep(1.0)  # the time for which its parent is stopped
+                os.kill(os.getppid(), signal.SIGCONT)
+                os._exit(0)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os.waitpid(continuing, 0)
+        for _ in range(10):
+            comm.all_reduce(x, op="max")
+        return float(x[0])
+
+    assert values(run(program)) == [4.0] * 4
+
+
+def test_a_rank_with_another_key_is_no_rank_of_the_job() -> None:
+    def program(comm: hocket.Communicator) -> None:
+        raise AssertionError("they cannot meet")
+
+    other = bytes(32).hex()
+    outcomes = run(program, (0, 1), keys=["ab" * 32, other], timeout=2.0)
+    errors = [one.error for one in outcomes]
+    assert all(isinstance(error, RendezvousError) for error in errors), errors
+    assert "another key" in str(errors[1]) and "rank 1 of 2 did not come" in str(errors[0]), errors
+
+
+def test_ranks_that_differ_in_their_number_hear_of_it() -> None:
+    def before(rank: int) -> None:
+        if rank == 1:
+            raise_size()
+
+    def raise_size() -> None:
+        original = hocket.init
+        hocket.init = lambda rank, size, **more: original(rank, 3, **more)  # type: ignore[assignment]
+
+    errors = [one.error for one in run(lambda comm: None, (0, 1), before=before, timeout=10.0)]
+    assert all(isinstance(error, RendezvousError) and "expects 3 ranks" in str(error) for error in errors), errors
+
+
+def test_a_missing_rank_is_named() -> None:
+    errors = [
+        one.error
+        for one in run(
+            lambda comm: None, (0, 0, 1), before=lambda rank: os._exit(0) if rank == 2 else None, timeout=1.0
+        )[:2]
+    ]
+    assert all(isinstance(error, RendezvousError) and error.missing == (2,) for error in errors), errors
