@@ -3,7 +3,8 @@
     unshare --net --uts --mount --ipc python -I keeper.py NAME HOSTS
 
 The host gets this name and this text as its /etc/hosts, and a /dev/shm and a /sys/class/net of its own. "ready" on
-standard output says that it is done. The end of standard input is the sign to end: it comes however the maker ends.
+standard output says that it is done. A line on standard input is the sign to end, and so is the end of standard input,
+which comes however the maker ends.
 """
 
 import contextlib
@@ -45,7 +46,7 @@ def others() -> Iterator[int]:
 def main() -> None:
     subprocess.run(["sh", "-c", MOUNTS, *sys.argv[1:]], check=True)
     print("ready", flush=True)
-    sys.stdin.read()
+    sys.stdin.readline()
     while found := list(others()):
         for process in found:
             with contextlib.suppress(ProcessLookupError):

@@ -56,15 +56,15 @@ def await_answer(process: "subprocess.Popen[str]", answer: str = "ready") -> Non
 
 
 def tell(process: "subprocess.Popen[str]", word: str) -> None:
-    """Say a word to a link, and return when it has done what the word asks for."""
+    """Say a word to a keeper or a link. It may have ended by itself."""
     assert process.stdin is not None
-    process.stdin.write(f"{word}\n")
-    process.stdin.flush()
-    await_answer(process, word)
+    with suppress(BrokenPipeError):
+        process.stdin.write(f"{word}\n")
+        process.stdin.flush()
 
 
-def end(process: "subprocess.Popen[str]") -> None:
-    """Let a keeper or a link end, and wait until it has."""
+def await_end(process: "subprocess.Popen[str]") -> None:
+    """Wait until a keeper or a link has ended."""
     try:
         process.communicate(timeout=END_SECONDS)
     finally:
@@ -159,15 +159,12 @@ class Lab:
         for process in self._processes():
             process.kill()
         try:
-            for keeper in self._keepers:
-                if keeper.stdin is not None:
-                    keeper.stdin.close()  # all at once
-                    keeper.stdin = None
-            for keeper in self._keepers:
-                end(keeper)
+            kept = [*self._keepers, *([self._link] if self._link is not None else [])]
+            for each in kept:
+                tell(each, "end")  # not only by closing the pipe, which a forked child of this process may have open
+            for each in kept:
+                await_end(each)
         finally:
-            if self._link is not None:
-                end(self._link)
             for process in self._processes():
                 process.wait()
                 for stream in (process.stdin, process.stdout, process.stderr):
@@ -234,7 +231,9 @@ class Lab:
 
     def _plug(self, host: Host, is_in: bool) -> None:
         if self._link is not None:
-            tell(self._link, "mend" if is_in else "cut")
+            word = "mend" if is_in else "cut"
+            tell(self._link, word)
+            await_answer(self._link, word)
         else:
             configure(self._keepers[-1].pid, "ip", [f"link set {host.name} {'up' if is_in else 'down'}"])
 

@@ -4,7 +4,7 @@
 
 FIRST and SECOND are processes: each gets an interface eth0 (a TAP) in its network namespace. A frame leaves the other
 end of the link DELAY_SECONDS later, or never, with the probability LOSS. "ready" on standard output says that the
-interfaces exist. A line "cut" or "mend" on standard input is done, then said; the end of standard input ends the link.
+interfaces exist. A line "cut" or "mend" on standard input is done, then said; "end" or its end ends the link.
 The rate is the business of a queue on the interfaces.
 
 Without loss, a frame has up to 64 KiB, which spares much work, as network cards do (segmentation offload). With loss,
@@ -85,7 +85,7 @@ def carry(directions: list[Direction]) -> None:
         if sys.stdin in readable:
             readable.remove(sys.stdin)
             word = sys.stdin.readline().strip()  # the next one comes after the answer, so none is left in the buffer
-            if not word:
+            if word not in ("cut", "mend"):
                 return
             for direction in directions:
                 direction.plug(word == "mend")

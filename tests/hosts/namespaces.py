@@ -16,6 +16,8 @@ from pathlib import Path
 OPTIONS = ("--net", "--uts", "--mount", "--ipc")
 """What a host has of its own, as options of unshare and nsenter: interfaces, name, mounts, System V memory."""
 
+CLONE_NEWNET = 0x40000000
+
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "ss": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
 """The needed programs, and the packages of Debian that have them."""
 
@@ -57,7 +59,7 @@ def network_of(process: int) -> Iterator[None]:
     libc = ctypes.CDLL(None, use_errno=True)
 
     def enter(namespace: int) -> None:
-        if libc.setns(namespace, os.CLONE_NEWNET if hasattr(os, "CLONE_NEWNET") else 0x40000000):
+        if libc.setns(namespace, CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "setns")
 
     own, other = (os.open(path, os.O_RDONLY) for path in ("/proc/thread-self/ns/net", f"/proc/{process}/ns/net"))
