@@ -124,6 +124,8 @@ class Host:
 class Lab:
     """Hosts, from `with` to the end of its block."""
 
+    agent = AGENT
+
     def __init__(
         self,
         num_hosts: int = 2,
