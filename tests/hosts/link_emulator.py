@@ -101,6 +101,8 @@ def main() -> None:
     offload = float(loss) == 0.0
     taps = [opened(int(process), offload) for process in (first, second)]
     chance = random.Random(int(seed))
+    with contextlib.suppress(PermissionError):  # a link does not wait for cores, on which the hosts may spin
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     print("ready", flush=True)
     carry([Direction(*ends, float(delay_seconds), float(loss), chance) for ends in (taps, reversed(taps))])
 

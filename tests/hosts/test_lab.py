@@ -1,9 +1,11 @@
 """The lab itself: hosts reach each other, what is done to a link happens, and nothing is left however a lab ends."""
 
 import os
+import random
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -72,16 +74,20 @@ def names_outside(networks: set[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("options", [{}, {"delay_seconds": 0.0001}], ids=["switch", "emulator"])
-@pytest.mark.parametrize("by", ["address", "address6", "name"])
-def test_hosts_reach_each_other(make_lab: MakeLab, by: str, options: dict[str, float]) -> None:
+def test_hosts_reach_each_other_by_both_kinds_of_address_and_by_name(
+    make_lab: MakeLab, options: dict[str, float]
+) -> None:
     first, second = make_lab(2, **options).hosts
-    with listening(first) as listener:
-        port = listener.getsockname()[1]
-        client = second.popen([sys.executable, "-I", "-c", CONNECT, getattr(first, by), str(port)], stdout=-1)
-        connection, seen = listener.accept()
-        with connection:
-            connection.sendall(seen[0].encode())
-    assert client.communicate()[0].decode().strip() in (second.address6, f"::ffff:{second.address}")
+    ipv4, ipv6 = f"::ffff:{second.address}", second.address6
+    for where, expected in ((first.address, {ipv4}), (first.address6, {ipv6}), (first.name, {ipv4, ipv6})):
+        with listening(first) as listener:
+            port = listener.getsockname()[1]
+            client = second.popen([sys.executable, "-I", "-c", CONNECT, where, str(port)], stdout=-1, text=True)
+            connection, seen = listener.accept()
+            with connection:
+                connection.sendall(seen[0].encode())
+        assert seen[0] in expected
+        assert client.communicate()[0].strip() == seen[0]
 
 
 def test_every_pair_of_four_hosts_is_joined(make_lab: MakeLab) -> None:
@@ -159,6 +165,22 @@ def test_the_delay_is_added_in_each_direction(make_lab: MakeLab) -> None:
             opened.recv(1)
             times.append(time.monotonic() - began)
     assert 2 * delay_seconds <= min(times) < 3 * delay_seconds
+
+
+def test_a_stream_arrives_whole_though_frames_are_lost(make_lab: MakeLab, tmp_path: Path) -> None:
+    data = random.Random(0).randbytes(500_000)
+    (tmp_path / "data").write_bytes(data)
+    first, second = make_lab(2, loss=0.05, seed=1).hosts
+    opened, accepted, _ = connected(first, second)
+    opened.settimeout(None)  # cat wants a descriptor that blocks
+    with opened, accepted:
+        sender = first.popen(["cat", tmp_path / "data"], stdout=opened.fileno())
+        received = bytearray()
+        while len(received) < len(data):
+            received += accepted.recv(1 << 16)
+        assert sender.wait() == 0
+        (sent_again,) = struct.unpack_from("I", opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 100)
+    assert received == data and sent_again > 0
 
 
 @pytest.mark.parametrize("options", [{}, {"delay_seconds": 0.0001}], ids=["switch", "emulator"])
