@@ -1,18 +1,28 @@
-"""Compares Hocket over TCP with Open MPI and MPICH over TCP, Gloo, and a raw exchange: two ranks of this host.
+"""Compares Hocket over TCP with Open MPI and MPICH over TCP, Gloo, and a raw exchange: on this host, or between two.
 
     python benchmarks/hosts.py [--sizes 8,64K,1M,64M] [--operations all_reduce,all_gather] [--peers gloo,openmpi]
                                [--rounds 3] [--json FILE]
+    python benchmarks/hosts.py --hosts 2 --rate 1gbit [--delay 0.001] [--per-host 1,2,4] ...
 
-All of them send through the loopback interface, in turns within each round. The raw exchange (benchmarks/lab/
-exchange.cpp) sends so many bytes each way and does nothing else; an all_reduce of two ranks moves as many. Its time is
-that of C++, without Python. `make compare` installs the libraries.
+Without --hosts, two ranks of this host send through the loopback interface. With it, ranks run on two hosts that are
+made of network namespaces (tests/hosts/lab.py, as root), with so many bits a second each way. All contenders take turns
+within each round. `make compare` installs the libraries.
+
+The raw exchange (benchmarks/lab/exchange.cpp) is one process at each end, which sends so many bytes each way and does
+nothing else; an all_reduce of two ranks moves as many, and so does one of more ranks on two hosts, between the hosts.
+Its time is that of C++, without Python. The bound is what no program can beat: these bytes at the rate, and one delay.
+But the link saves up to 256 KiB of its rate while nothing is sent, so a short call may be quicker.
 """
 
 import argparse
+import re
 import statistics
 import subprocess
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from arguments import listed, new_file, num_bytes, one_of, whole
 from comparison import building, machine, report
@@ -21,80 +31,162 @@ from comparison.results import Row, Run, geometric_mean, size_name
 from comparison.values import OPERATIONS
 from peers import ROOT
 
-OURS, RAW = "tcp", "raw exchange"
-SIZES = (8, 64 << 10, 1 << 20, 64 << 20)
+if TYPE_CHECKING:
+    from tests.hosts.lab import Lab
+
+OURS, OURS_ON_HOSTS, RAW = "tcp", "hocket", "raw exchange"
+SIZES, SIZES_ON_HOSTS = (8, 64 << 10, 1 << 20, 64 << 20), (8, 64 << 10, 64 << 20)
 USUAL = ("all_reduce", "all_gather", "broadcast", "send_recv", "all_to_all")
 PEERS = ("gloo", "openmpi", "mpich")
+RAW_SECONDS = 600.0  # limit; 64 MiB take a second at 1 Gbit/s
+BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
-def raw_exchange(program: Path, row: Row, effort: Effort) -> float | None:
+@dataclass(frozen=True)
+class Link:
+    """What joins two hosts. rate: in bits a second, as tc says it, such as "1gbit"; delay_seconds: of one way."""
+
+    rate: str
+    delay_seconds: float = 0.0
+
+    def bound_seconds(self, row: Row) -> float | None:
+        """Returns what the cell takes at least; None of operations that may send fewer bytes between the hosts."""
+        if row.operation != "all_reduce":
+            return None
+        digits, unit = re.fullmatch(r"(\d+)(\w+)", self.rate).groups()
+        return row.num_bytes * 8 / (int(digits) * BITS[unit]) + self.delay_seconds
+
+
+def raw_exchange(program: Path, row: Row, effort: Effort, lab: "Lab | None" = None) -> float | None:
     """Returns the seconds of an exchange of as many bytes; None of operations that do something else."""
     if row.operation != "all_reduce":
         return None
     command = [program, str(row.num_bytes), str(effort.batch_seconds), str(effort.batches)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    for host in lab.hosts if lab else ():
+        command += [f"/proc/{host.keeper}/ns/net", host.address]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=RAW_SECONDS)
     return float(done.stdout)
 
 
-def measure(run: Run, peers: Sequence[str], effort: Effort) -> None:
-    """Measures run.rows."""
+def measure(run: Run, rows: Sequence[Row], ours: str, peers: Sequence[str], effort: Effort, lab: "Lab | None") -> None:
+    """Measures these rows of the run, which have one number of ranks."""
     build = ROOT / "build" / "compare"
     building.touch_module(build)
     program = building.compiled(building.LAB / "exchange.cpp", build / "exchange")
-    for row in run.rows:
-        row.left_out = [] if row.operation == "all_reduce" else ["gloo"]  # which takes long for all of them
-    most = max(row.num_bytes for row in run.rows)
-    with Comparison(run, [OURS, *peers], 2, most, effort, build, tried=[OURS]) as comparison:
+    most = max(row.num_bytes for row in rows)
+    tried = ["tcp" if lab is None else "hosts"]
+    with Comparison(run, [ours, *peers], rows[0].num_ranks, most, effort, build, tried=tried, lab=lab) as comparison:
         for number in range(effort.rounds):
-            comparison.round(number, run.rows)
-            for row in run.rows:
-                if (seconds := raw_exchange(program, row, effort)) is not None:
+            comparison.round(number, rows)
+            for row in rows:
+                if (seconds := raw_exchange(program, row, effort, lab)) is not None:
                     row.note(RAW, "touched", seconds)
             say(f"  round {number + 1} of {effort.rounds}")
 
 
-def line(row: Row, peers: Sequence[str]) -> str:
-    """Returns one line of the table: microseconds, and how many times as quick as the best other one Hocket is."""
-    ours = row.times(OURS)
-    found = {name: statistics.median(times) for name in peers if (times := row.times(name))}
-    cells = [f"{statistics.median(ours) * 1e6:.2f}" if ours else "-"]
-    cells += [f"{found[name] * 1e6:.2f}" if name in found else "-" for name in peers]
-    best = min(found, key=lambda name: found[name], default=None)
-    ratio = row.ratio(OURS, best) if best and ours else None
-    raw = row.ratio(RAW, OURS) if row.times(RAW) and ours else None
-    cells += ["-" if ratio is None else f"{ratio:.2f}", "-" if raw is None else f"{raw:.2f}"]
-    return "|".join(["", f"{row.operation} {size_name(row.num_bytes)}", *cells, ""])
+def on_this_host(run: Run, arguments: argparse.Namespace, effort: Effort) -> None:
+    for operation in arguments.operations or USUAL:
+        for size in arguments.sizes or SIZES:
+            left_out = [] if operation == "all_reduce" else ["gloo"]  # which takes long for all of them
+            run.rows.append(Row(operation, size, "float32", 2, left_out=left_out))
+    measure(run, run.rows, OURS, arguments.peers, effort, None)
 
 
-def table(run: Run, peers: Sequence[str]) -> str:
-    head = ["cell", "Hocket, us", *(f"{name}, us" for name in peers), "best other / Hocket", "Hocket / raw exchange"]
-    lines = ["|".join(["", *head, ""]), "|" + "---|" * len(head), *(line(row, peers) for row in run.rows)]
-    ratios = []
+def between_hosts(run: Run, arguments: argparse.Namespace, effort: Effort) -> None:
+    """Measures all layouts, each on hosts of its own; exits with the reason if there can be none."""
+    sys.path.append(str(ROOT))
+    from tests.hosts.lab import Lab
+    from tests.hosts.namespaces import Unavailable
+
+    for per_host in arguments.per_host:
+        rows = [
+            Row(operation, size, "float32", arguments.hosts * per_host)
+            for operation in arguments.operations or ["all_reduce"]
+            for size in arguments.sizes or SIZES_ON_HOSTS
+        ]
+        run.rows += rows
+        try:
+            with Lab(arguments.hosts, rate=arguments.rate, delay_seconds=arguments.delay) as lab:
+                measure(run, rows, OURS_ON_HOSTS, arguments.peers, effort, lab)
+        except Unavailable as reason:
+            sys.exit(f"no hosts: {reason}")
+
+
+def cells(row: Row, ours: str, peers: Sequence[str], link: Link | None) -> list[str]:
+    """Returns a line of the table: microseconds, and how many times as quick as the best other one Hocket is."""
+    our_times = row.times(ours)
+    found = {name: statistics.median(times) for name in [*peers, RAW] if (times := row.times(name))}
+    bound = link.bound_seconds(row) if link else None
+    best = min((name for name in peers if name in found), key=lambda name: found[name], default=None)
+    ratio = row.ratio(ours, best) if best and our_times else None
+    raw = row.ratio(RAW, ours) if row.times(RAW) and our_times else None
+    times = [statistics.median(our_times) if our_times else None, *map(found.get, peers)]
+    if link:
+        times += [found.get(RAW), bound]
+    name = f"{row.operation} {size_name(row.num_bytes)}" + (f", 2 x {row.num_ranks // 2}" if link else "")
+    microseconds = ["-" if each is None else f"{each * 1e6:.2f}" for each in times]
+    return [name, *microseconds, *("-" if each is None else f"{each:.2f}" for each in (ratio, raw))]
+
+
+def table(run: Run, peers: Sequence[str], link: Link | None = None) -> str:
+    ours = OURS_ON_HOSTS if link else OURS
+    named = ["Hocket", *peers, *((RAW, "bound") if link else ())]
+    head = ["cell", *(f"{name}, us" for name in named), "best other / Hocket", "Hocket / raw exchange"]
+    lines = [head, ["---"] * len(head), *(cells(row, ours, peers, link) for row in run.rows)]
+    known = []
     for row in run.rows:
-        ratios += [min(found) for found in [[row.ratio(OURS, name) for name in peers if row.times(name)]] if found]
-    known = [ratio for ratio in ratios if ratio is not None]
+        ratios = [row.ratio(ours, name) for name in peers if row.times(name)]
+        known += [min(found) for found in [[ratio for ratio in ratios if ratio is not None]] if found]
     mean = f"geometric mean of {len(known)} cells: {geometric_mean(known):.2f}" if known else "nothing to compare with"
-    missing = [f"absent: {name}: {reason}" for name, reason in run.absent.items()]
-    return "\n".join([run.machine, "", *lines, "", mean, *missing])
+    missing = [f"absent: {name}: {reason.split(' / ')[-1]}" for name, reason in run.absent.items()]
+    return "\n".join([run.machine, "", *("|".join(["", *line, ""]) for line in lines), "", mean, *missing])
+
+
+def rate(text: str) -> str:
+    """Reads a rate as tc does, such as 1gbit."""
+    if not re.fullmatch(rf"[1-9]\d*({'|'.join(BITS)})", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a rate, such as 1gbit or 100mbit")
+    return text
+
+
+def seconds(text: str) -> float:
+    """Reads a delay."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0.0 <= found <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected seconds from 0 to 1, such as 0.001")
+    return found
 
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--sizes", type=listed(num_bytes), default=list(SIZES), help="bytes of the larger buffer")
-    parser.add_argument("--operations", type=listed(one_of(OPERATIONS)), default=list(USUAL))
+    parser.add_argument("--sizes", type=listed(num_bytes), help="bytes of the larger buffer")
+    parser.add_argument("--operations", type=listed(one_of(OPERATIONS)))
     parser.add_argument("--peers", type=listed(one_of(PEERS), 0), default=list(PEERS))
     parser.add_argument("--rounds", type=whole(1), default=QUICK.rounds)
     parser.add_argument("--json", type=new_file, metavar="FILE")
-    return parser.parse_args()
+    parser.add_argument("--hosts", type=whole(2, 2), help="2: between two hosts, in network namespaces (needs root)")
+    parser.add_argument("--rate", type=rate, help="of the link between the hosts, such as 1gbit")
+    parser.add_argument("--delay", type=seconds, help="seconds from host to host (0)")
+    parser.add_argument("--per-host", type=listed(whole(1)), help="ranks of each host, one layout each (1,2,4)")
+    found = parser.parse_args()
+    if found.hosts is None and (found.rate or found.delay is not None or found.per_host):
+        parser.error("--rate, --delay and --per-host are those of --hosts 2")
+    if found.hosts is not None and not found.rate:
+        parser.error("--hosts needs --rate, such as 1gbit")
+    found.delay, found.per_host = found.delay or 0.0, found.per_host or [1, 2, 4]
+    return found
 
 
 def main() -> None:
     arguments = parsed()
-    rows = [Row(operation, size, "float32", 2) for operation in arguments.operations for size in arguments.sizes]
-    run = Run(rows=rows)
-    measure(run, arguments.peers, QUICK.with_rounds(arguments.rounds))
+    run, effort = Run(), QUICK.with_rounds(arguments.rounds)
+    (on_this_host if arguments.hosts is None else between_hosts)(run, arguments, effort)
     run.machine = machine.description([name for name in arguments.peers if name not in run.absent])
-    print(table(run, arguments.peers))
+    link = None if arguments.hosts is None else Link(arguments.rate, arguments.delay)
+    print(table(run, arguments.peers, link))
     if arguments.json:
         report.write_json(arguments.json, run, [])
 

@@ -16,7 +16,7 @@ from hocket.algorithms import ALGORITHMS, registry
 
 RINGS = {
     "ring1": {"schedule", "algorithms", "network", "view"},
-    "ring2": {"answers", "runtime", "cli", "matrix", "examples", "benchmarks"},
+    "ring2": {"answers", "runtime", "cli", "matrix", "examples", "benchmarks", "hosts"},
     "ring3": {"torch_backend", "training", "conformance"},
 }
 FOLDERS = {folder: ring for ring, folders in RINGS.items() for folder in folders}
@@ -35,6 +35,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="few cases of ring 1; whatever starts a process fails")
+    parser.addoption("--long", action="store_true", help="also the tests that are marked long")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,12 +44,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks each test with the ring of its folder, unless it has another one; then selects the quick tests."""
+    """Marks each test with the ring of its folder, unless it has another one; then selects those that are to run."""
     here = Path(__file__).parent
     for item in items:
         folder = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
         if folder in FOLDERS and not any(item.get_closest_marker(ring) for ring in RINGS):
             item.add_marker(FOLDERS[folder])
+    if not config.getoption("long"):
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
     if config.getoption("quick"):
         kept = quick(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])

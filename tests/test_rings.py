@@ -35,6 +35,16 @@ def test_the_first_ring_needs_nothing_compiled() -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_long_tests_run_only_when_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "test_it.py"
+    file.write_text(
+        "import pytest\n\n@pytest.mark.long('why')\ndef test_long():\n    pass\n\ndef test_other():\n    pass\n"
+    )
+    options = ["-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest"]
+    assert "1 passed, 1 deselected" in bare_pytest(*options, str(file)).stdout
+    assert "2 passed" in bare_pytest(*options, "--long", str(file)).stdout
+
+
 @pytest.mark.parametrize(
     "start",
     [

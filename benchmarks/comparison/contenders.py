@@ -30,7 +30,8 @@ OF_ONECCL = {  # no mpiexec starts its ranks; it finds its own libraries only th
     "CCL_ATL_TRANSPORT": "ofi",
     "LD_LIBRARY_PATH": os.fspath(peers.ROOT / "build" / "peers" / "oneccl" / "lib"),
 }
-OF_MPICH_OVER_TCP = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "MPIR_CVAR_NOLOCAL": "1"}
+OF_MPICH_ON_HOSTS = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
+OF_MPICH_OVER_TCP = OF_MPICH_ON_HOSTS | {"MPIR_CVAR_NOLOCAL": "1"}
 SETTINGS = {
     "openmpi": (
         DEFAULT,
@@ -39,6 +40,7 @@ SETTINGS = {
         Setting("pinned", ("--bind-to", "core:overload-allowed")),
         Setting("unpinned", ("--bind-to", "none")),
         Setting("tcp", environment={"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,tcp"}, is_special=True),
+        Setting("hosts", environment={"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp"}, is_special=True),
     ),
     "mpich": (
         DEFAULT,
@@ -47,6 +49,7 @@ SETTINGS = {
         Setting("pinned", ("-bind-to", "core")),
         Setting("unpinned", ("-bind-to", "none")),
         Setting("tcp", environment=OF_MPICH_OVER_TCP, is_special=True),
+        Setting("hosts", environment=OF_MPICH_ON_HOSTS, is_special=True),
     ),
     "impi": (
         DEFAULT,

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from comparison import contenders
+from comparison import contenders, on_hosts
 from comparison.contenders import Setting
 from hocket.runtime.ranks.cores import bound
 
@@ -33,11 +33,14 @@ class Unsupported(Exception):
 
 
 class Group:
-    """`num_ranks` ranks of a contender's group with one setting."""
+    """`num_ranks` ranks of a contender's group with one setting, on this host or on those of a lab."""
 
-    def __init__(self, group: str, setting: Setting, num_ranks: int, build: Path) -> None:
+    def __init__(
+        self, group: str, setting: Setting, num_ranks: int, build: Path, lab: on_hosts.Lab | None = None
+    ) -> None:
         self.name, self.setting, self.num_ranks = f"{group} ({setting.name})", setting, num_ranks
-        where = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None  # Open MPI shares memory through a file in it
+        # Open MPI shares memory through a file in it. Hosts share no memory, but other files.
+        where = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() and lab is None else None
         self._folder = Path(tempfile.mkdtemp(prefix="compare-", dir=where))
         self._launchers: list[subprocess.Popen[bytes]] = []
         self._sockets: list[socket.socket] = []
@@ -46,12 +49,12 @@ class Group:
         self.processes: list[int] = []
         self.first_seconds = 0.0  # from when all have loaded the library to the end of the first all_reduce
         try:
-            self._start(group, build)
+            self._start(group, build, lab)
         except BaseException:
             self.kill()
             raise
 
-    def _start(self, group: str, build: Path) -> None:
+    def _start(self, group: str, build: Path, lab: on_hosts.Lab | None) -> None:
         address = self._folder / "address"
         ours = group in contenders.OWN_ENVIRONMENT
         place = f"compare-{secrets.token_hex(8)}" if ours else os.fspath(self._folder / "store")
@@ -60,7 +63,8 @@ class Group:
         self._sockets.append(listener)
         listener.bind(os.fspath(address))
         listener.listen(2 * self.num_ranks)
-        lines, environment = contenders.commands(group, self.setting, self.num_ranks, address, place, python)
+        arguments = (group, self.setting, self.num_ranks, address, place, python)
+        lines, environment = contenders.commands(*arguments) if lab is None else on_hosts.commands(*arguments, lab)
         paths = [*filter(None, [environment.get("PYTHONPATH")]), *map(os.fspath, (contenders.BENCHMARKS, build))]
         with (self._folder / "log").open("wb") as log:
             for rank, line in enumerate(lines):
@@ -90,12 +94,16 @@ class Group:
         began = time.monotonic()
         for connection in loaded:
             connection.send(began)
+        places: dict[int, str] = {}
         for connection in loaded:
             hello = self._receive("a rank", connection, deadline)
             self._connections[hello["rank"]] = connection
             self.processes.append(hello["process"])
             self._segments += hello["segments"]
             self.first_seconds = max(self.first_seconds, hello["seconds"])
+            places[hello["rank"]] = hello["host"]
+        if wrong := on_hosts.misplaced([places[rank] for rank in sorted(places)], lab):
+            raise Failed(f"{self.name}: {wrong}")
 
     def _accept(self, listener: socket.socket, deadline: float) -> socket.socket:
         while True:

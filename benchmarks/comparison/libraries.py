@@ -18,6 +18,8 @@ import numpy as np
 
 Call = Callable[[], object]
 
+MEETING_SECONDS = 20.0  # of Hocket's ranks on several hosts; less than groups.START_SECONDS, so that its error is shown
+
 
 class Unsupported(Exception):
     """The library has no such call, type or memory."""
@@ -69,7 +71,8 @@ class Hocket:
 
         self._bfloat16, self._empty = ml_dtypes.bfloat16, hocket.empty
         self.rank, self.size = rank, size
-        self.comm = hocket.init(rank, size, address=place)
+        on_hosts = "HOCKET_KEY" in os.environ
+        self.comm = hocket.init(timeout=MEETING_SECONDS) if on_hosts else hocket.init(rank, size, address=place)
         self.barrier: Call = self.comm.barrier
         self.close: Call = self.comm.close
 
@@ -143,7 +146,7 @@ class Gloo:
         import torch.distributed  # noqa: F401
 
     def __init__(self, rank: int, size: int, place: str) -> None:
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         import torch
         import torch.distributed as dist
 

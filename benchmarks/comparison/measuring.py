@@ -36,7 +36,7 @@ from typing import NamedTuple
 import peers
 from load import Load
 
-from comparison import contenders, floor, results, values
+from comparison import contenders, floor, on_hosts, results, values
 from comparison.contenders import CONTENDERS, Contender, Setting
 from comparison.groups import Failed, Group, Unsupported
 from comparison.results import Row, Run
@@ -154,10 +154,14 @@ class Comparison:
         build: Path,
         floor_program: Path | None = None,
         tried: Collection[str] = (),
+        lab: on_hosts.Lab | None = None,
     ) -> None:
-        """names: of CONTENDERS; most: bytes of the largest message; tried: names of settings, empty for all."""
+        """names: of CONTENDERS; most: bytes of the largest message; tried: names of settings, empty for all.
+
+        lab: the hosts on which ranks run, None for this one.
+        """
         self._run, self._num_ranks, self._most, self._effort, self._build = run, num_ranks, most, effort, build
-        self._floor, self._tried = floor_program, tried
+        self._floor, self._tried, self._lab = floor_program, tried, lab
         self.groups: dict[str, Group] = {}
         self._contenders = [CONTENDERS[name] for name in names]
         self._batches: dict[tuple[str, str], Batches] = {}
@@ -193,7 +197,7 @@ class Comparison:
         for setting in settings:
             group = None
             try:
-                group = Group(name, setting, self._num_ranks, self._build)
+                group = Group(name, setting, self._num_ranks, self._build, self._lab)
                 score = self._trial(group) if len(settings) > 1 else 0.0
             except Failed as error:
                 reasons.append(str(error))
@@ -311,6 +315,6 @@ class Comparison:
 
     def _restart(self, name: str, setting: Setting) -> None:
         try:
-            self.groups[name] = Group(name, setting, self._num_ranks, self._build)
+            self.groups[name] = Group(name, setting, self._num_ranks, self._build, self._lab)
         except Failed as error:
             self._run.absent[f"{name}, {self._num_ranks} ranks"] = str(error)

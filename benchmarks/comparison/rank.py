@@ -212,7 +212,8 @@ def main() -> None:
     x = np.zeros(2, np.float32)
     rank.library.bind("all_reduce", x, x)()
     seconds = time.monotonic() - began
-    connection.send({"rank": rank.rank, "process": os.getpid(), "segments": segments(), "seconds": seconds})
+    where = {"rank": rank.rank, "host": os.uname().nodename, "process": os.getpid(), "segments": segments()}
+    connection.send({**where, "seconds": seconds})
     while (task := connection.recv()) is not None:
         connection.send(answer(rank, task))
     rank.library.close()

@@ -1,10 +1,11 @@
-// The raw exchange that benchmarks/hosts.py puts beside calls over TCP: two processes of this host, a core each, joined
-// by one connection in each direction. Both send so many bytes and receive as many; long ones go in pieces, one sent
-// and one received in turn. Nothing is added, copied or checked.
+// The raw exchange that benchmarks/hosts.py puts beside calls over TCP: two processes of this machine, a core each,
+// joined by one connection in each direction. Both send so many bytes and receive as many; long ones go in pieces, one
+// sent and one received in turn. Nothing is added, copied or checked.
 //
-//     exchange BYTES BATCH_SECONDS BATCHES
+//     exchange BYTES BATCH_SECONDS BATCHES [NETWORK ADDRESS NETWORK ADDRESS]
 //
-// prints the median seconds of an exchange. For how the connections are set up see runtime/network/doorkeeper.py.
+// NETWORK is the file of a network namespace, and ADDRESS is there: of each end, without them the loopback interface.
+// It prints the median seconds of an exchange. For how the connections are set up see runtime/network/doorkeeper.py.
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sched.h>
@@ -36,16 +38,31 @@ void prepare(int descriptor) {
     setsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
 }
 
-/// A connection through the loopback interface.
-std::array<int, 2> connected() {
+struct Place {
+    const char *network; // nullptr: where this process is
+    const char *address;
+
+    /// Sockets made from now on are there.
+    void enter() const {
+        if (network == nullptr) return;
+        const int file = open(network, O_RDONLY | O_CLOEXEC);
+        if (file < 0 || setns(file, CLONE_NEWNET) != 0) fail(network);
+        close(file);
+    }
+};
+
+/// A connection that one end opens to the other.
+std::array<int, 2> connected(const Place &from, const Place &to) {
+    to.enter();
     const int listener = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (inet_pton(AF_INET, to.address, &address.sin_addr) != 1) fail(to.address);
     socklen_t length = sizeof address;
     auto *const place = reinterpret_cast<sockaddr *>(&address);
     if (bind(listener, place, length) != 0 || listen(listener, 1) != 0) fail("listen");
     getsockname(listener, place, &length);
+    from.enter();
     const int opened = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(opened, place, length) != 0) fail("connect");
     const int accepted = accept(listener, nullptr, nullptr);
@@ -94,14 +111,16 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 } // namespace
 
 int main(int argc, char **argv) {
-    if (argc != 4) {
-        std::fprintf(stderr, "usage: exchange BYTES BATCH_SECONDS BATCHES\n");
+    if (argc != 4 && argc != 8) {
+        std::fprintf(stderr, "usage: exchange BYTES BATCH_SECONDS BATCHES [NETWORK ADDRESS NETWORK ADDRESS]\n");
         return 2;
     }
     const auto num_bytes = std::strtoull(argv[1], nullptr, 10);
     const double batch_seconds = std::strtod(argv[2], nullptr);
     const auto num_batches = std::strtoul(argv[3], nullptr, 10);
-    const auto there = connected(), back = connected();
+    const Place first = argc == 8 ? Place{argv[4], argv[5]} : Place{nullptr, "127.0.0.1"};
+    const Place second = argc == 8 ? Place{argv[6], argv[7]} : first;
+    const auto there = connected(first, second), back = connected(second, first);
     const pid_t child = fork();
     if (child < 0) fail("fork");
     const bool is_first = child > 0;
