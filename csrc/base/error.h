@@ -63,6 +63,7 @@ struct Failure final : std::exception {
     std::vector<int> missing;         // who was waited for; aborted: who has left by closing
     std::map<int, Fingerprint> calls; // mismatch: who called what
     std::map<int, std::string> sites; // where the program makes some of these calls
+    std::map<int, std::string> hosts; // of the ranks that it names, where ranks are on several
     std::string text;                 // reason, name of the system call, or an internal complaint
     int self = -1;                    // who raises it
     std::string label;                // and in which collective

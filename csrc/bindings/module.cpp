@@ -57,11 +57,13 @@ static nb::object exception_of(const Failure &failure) {
     for (const auto &[rank, site] : failure.sites)
         sites[nb::int_(rank)] =
             nb::steal(PyUnicode_DecodeUTF8(site.data(), static_cast<Py_ssize_t>(site.size()), "replace"));
+    nb::dict hosts;
+    for (const auto &[rank, host] : failure.hosts) hosts[nb::int_(rank)] = nb::str(host.c_str());
     const CallOfPython call;
     return nb::module_::import_("hocket.runtime")
         .attr("exception_of")(static_cast<int>(failure.cause), failure.rank, failure.sequence, failure.seconds,
                               failure.error_number, failure.missing, calls, sites, failure.text, failure.self,
-                              failure.label);
+                              failure.label, hosts);
 }
 
 static void translate(const std::exception_ptr &pointer, void *) {
@@ -359,11 +361,12 @@ NB_MODULE(_core, m) {
             "join",
             [](Context &self, int rank, const std::vector<int> &descriptors, const std::vector<std::size_t> &offsets,
                const Profile &profile, const std::vector<int> &neighbours, const std::vector<int> &beside,
-               const std::vector<int> &far, const std::vector<int> &elsewhere, int leader_bell) {
-                self.join(rank, descriptors, offsets, profile, neighbours, beside, far, elsewhere, leader_bell);
+               const std::vector<int> &far, const std::vector<int> &elsewhere, int leader_bell,
+               const std::vector<std::string> &hosts) {
+                self.join(rank, descriptors, offsets, profile, neighbours, beside, far, elsewhere, leader_bell, hosts);
             },
             "rank"_a, "descriptors"_a, "presence_offsets"_a, "profile"_a, "neighbours"_a, "beside"_a, "far"_a,
-            "elsewhere"_a = std::vector<int>(), "leader_bell"_a = -1);
+            "elsewhere"_a = std::vector<int>(), "leader_bell"_a = -1, "hosts"_a = std::vector<std::string>());
     bind_mirrors(m);
 
     bind_streams(m);

@@ -29,6 +29,7 @@ std::vector<Member> members_of(const Context &context, std::span<const int> rank
         const Endpoint &endpoint = transport.endpoint(static_cast<int>(members.size()));
         members.push_back({rank, known.shares_process, *known.presence, endpoint.control(), endpoint.aborted_calls()});
         if (known.is_elsewhere) members.back().told_generation = generations[members.size() - 1];
+        members.back().host = known.host;
     }
     return members;
 }

@@ -22,6 +22,8 @@ constexpr auto reader_time = 500ms; // for another process to notice a failure b
 constexpr auto longest_reader_time = 30s; // or may be, where nobody can tell
 constexpr auto decision_time = 2s;        // for rank 0's host to say which reason was first
 
+constexpr const char *cut_off_text = "cut off"; // as runtime/failures.py knows it
+
 /// What a mirror shows until it shows this communicator, and once it shows a later one.
 struct Blank {
     explicit Blank(std::uint32_t state) { page.state.store(state, std::memory_order_relaxed); }
@@ -63,8 +65,16 @@ void Members::ring_leader(std::uint64_t number) const {
     if (spanning_) static_cast<void>(::write(spanning_->bell, &number, sizeof number)); // it is not that far behind
 }
 
+std::string Members::place_of(int member) const {
+    return std::to_string(rank_of(member)) + (spanning_ ? " on " + at(member).host : "");
+}
+
 void Members::address(Failure &failure) const {
     failure.self = rank_of(rank_);
+    if (spanning_) {
+        if (failure.rank >= 0) failure.hosts[rank_of(failure.rank)] = at(failure.rank).host;
+        for (const int member : failure.missing) failure.hosts[rank_of(member)] = at(member).host;
+    }
     if (failure.rank >= 0) failure.rank = rank_of(failure.rank);
     for (int &member : failure.missing) member = rank_of(member);
     const auto by_rank = [this](const auto &by_member) {
@@ -130,7 +140,7 @@ std::optional<Failure> Members::find_death(std::uint64_t sequence) const {
         if (!found || (at(*found).presence.is_cut_off() && !at(member).presence.is_cut_off())) found = member;
     }
     if (!found) return std::nullopt;
-    Failure failure(Cause::died, *found);
+    Failure failure(Cause::died, *found, at(*found).presence.is_cut_off() ? cut_off_text : "");
     failure.sequence = sequence;
     return failure;
 }
@@ -259,7 +269,7 @@ void Members::tell_stall(std::chrono::nanoseconds waited, const std::string &wha
     own().waits_for.store(may_be_in_circle ? members.front() + 1 : 0, std::memory_order_seq_cst);
     const std::string found = known.empty() ? circle() : known;
     std::string names;
-    for (int member : members) names += (names.empty() ? "" : ", ") + std::to_string(rank_of(member));
+    for (int member : members) names += (names.empty() ? "" : ", ") + place_of(member);
     std::fprintf(stderr, "hocket: rank %d has waited %lld s in %s for %s %s%s%s\n", rank_of(rank_),
                  static_cast<long long>(std::chrono::duration_cast<std::chrono::seconds>(waited).count()), what.c_str(),
                  members.size() == 1 ? "rank" : "ranks", names.c_str(), found.empty() ? "" : "; ", found.c_str());

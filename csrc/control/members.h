@@ -24,6 +24,7 @@ struct Member {
     ControlPage &page;
     std::span<Fingerprint> aborted_calls; // beside the page's abort record: of all members, sequence 0 where unknown
     std::optional<std::uint32_t> told_generation{}; // of the page, by a member on another host
+    std::string host{};                             // its name, where ranks are on several
 };
 
 /// Of a communicator with members on several hosts: its name in the job, and the bell of the leader of this host, which
@@ -45,6 +46,8 @@ class Members {
     /// The rank of a member in the job, by which all messages name it.
     int rank_of(int member) const { return at(member).rank; }
     std::string name_of(int member) const { return "rank " + std::to_string(rank_of(member)); }
+    /// With its host, where members are on several.
+    std::string place_of(int member) const;
     /// Makes a failure one that this rank raises: it names ranks of the job instead of members.
     void address(Failure &failure) const;
     ControlPage &own() const { return own_; }

@@ -67,12 +67,14 @@ Context::~Context() {
 
 void Context::join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets,
                    const Profile &profile, std::span<const int> neighbours, std::span<const int> beside,
-                   std::span<const int> far, std::span<const int> elsewhere, int leader_bell) {
+                   std::span<const int> far, std::span<const int> elsewhere, int leader_bell,
+                   std::span<const std::string> hosts) {
     std::vector<Rank> ranks(descriptors.size());
     bool attaches = may_attach_;
     for (const int other : elsewhere) ranks.at(static_cast<std::size_t>(other)).is_elsewhere = true;
     for (std::size_t i = 0; i < descriptors.size(); ++i) {
         Rank &peer = ranks[i];
+        if (!hosts.empty()) peer.host = hosts[i];
         peer.mapping = Mapping::of(descriptors[i]);
         if (presence_offsets[i] > peer.mapping->num_bytes() - sizeof(Presence)) {
             throw Failure::internal("rank " + std::to_string(i) + " shows its presence outside of its arena");

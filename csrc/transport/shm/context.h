@@ -17,6 +17,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace hocket {
@@ -48,10 +49,12 @@ class Context {
     /// Maps the arenas of all ranks, in order of rank; `descriptors` stay the caller's. All ranks give the same
     /// `profile`. `neighbours`: those that may run on a core of this one; `beside`: those of them that run nowhere
     /// else, as does this one. `far`: those whose cores share no cache with one of this rank's. `elsewhere`: those on
-    /// other hosts, of which the leader of this host hears; then `leader_bell` leads to its eventfd, else it is -1.
+    /// other hosts, of which the leader of this host hears; then `leader_bell` leads to its eventfd, else it is -1, and
+    /// `hosts` has the name of each rank's host.
     void join(int rank, std::span<const int> descriptors, std::span<const std::size_t> presence_offsets,
               const Profile &profile, std::span<const int> neighbours, std::span<const int> beside,
-              std::span<const int> far, std::span<const int> elsewhere = {}, int leader_bell = -1);
+              std::span<const int> far, std::span<const int> elsewhere = {}, int leader_bell = -1,
+              std::span<const std::string> hosts = {});
 
     int rank() const { return rank_; }
     int num_ranks() const { return static_cast<int>(ranks_.size()); }
@@ -70,6 +73,7 @@ class Context {
         bool shares_process = false; // a thread of this process: it may read this rank's memory where it lies
         bool is_neighbour = false, is_beside = false, is_far = false, is_elsewhere = false; // see join()
         pid_t process_id = 0;
+        std::string host; // "" where all ranks are on this one
 
         /// What it has found, as it joined.
         Attaches attaches() const { return static_cast<Attaches>(presence->attaches.load(std::memory_order_acquire)); }

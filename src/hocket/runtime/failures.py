@@ -46,6 +46,7 @@ _ADVICE = {
     "schedule": "pass the same algorithm= on all ranks, with the same content of its file",
 }
 _ONLY_CLOSE = "this communicator can only be closed"
+_CUT_OFF = "cut off"  # what csrc/control/members.cpp says of a rank whose host is gone
 
 
 def exception_of(
@@ -60,6 +61,7 @@ def exception_of(
     text: str,
     this_rank: int,
     label: str,
+    hosts: Mapping[int, str] | None = None,
 ) -> HocketError:
     """Returns the exception for a failure of the core; the arguments are the fields of csrc/base/error.h.
 
@@ -71,12 +73,13 @@ def exception_of(
         f", {label} (call {sequence})" if label and sequence else f", {label}" if label else ""
     )
     where = where if this_rank >= 0 else "hocket"
+    hosts = hosts or {}
     if cause in (Cause.DIED, Cause.ABORTED) and rank != this_rank:
         tell_heard()
     if cause == Cause.MISMATCH:
         return _mismatch(where, sequence, calls, sites, text) if sequence else _message_mismatch(where, calls, text)
     if cause == Cause.TIMEOUT:
-        ranks = name_ranks(missing) if missing else "its peers"
+        ranks = _with_host(missing, hosts) if missing else "its peers"
         is_one = len(missing) == 1
         late = this_rank if rank < 0 else rank
         what = "not done" if late == this_rank else f"rank {rank} was not done"
@@ -94,9 +97,11 @@ def exception_of(
             late=late,
         )
     if cause == Cause.DIED:
-        return PeerDied(
-            f"{where}: the process of rank {rank} ended; see its output. {_ONLY_CLOSE.capitalize()}", rank=rank
-        )
+        named = _with_host([rank], hosts)
+        found = f"the process of {named} ended; see its output"
+        if text == _CUT_OFF:
+            found = f"{named} cannot be reached any more: its host, or the way there, is down, or its leader has ended"
+        return PeerDied(f"{where}: {found}. {_ONLY_CLOSE.capitalize()}", rank=rank)
     if cause == Cause.ABORTED and missing:
         own = f"rank {this_rank} is in {label}"
         needed = f" before that{text.removeprefix(own)}" if label and text.startswith(own) else f", but {text}"
@@ -105,7 +110,7 @@ def exception_of(
             f"{where}: {left} {_ONLY_CLOSE.capitalize()}", rank=rank, reason="it closed its communicator"
         )
     if cause == Cause.ABORTED:
-        who = f"rank {rank}" if rank != this_rank else "this rank itself"
+        who = _with_host([rank], hosts) if rank != this_rank else "this rank itself"
         why = text or "without a reason"
         why += "" if why.endswith("?") else "."
         return PeerAborted(f"{where}: {who} gave up: {why} {_ONLY_CLOSE.capitalize()}", rank=rank, reason=text)
@@ -119,6 +124,13 @@ def exception_of(
             f"{where}: {text} failed: {os.strerror(error_number)}; see `hocket doctor`", errno=error_number, call=text
         )
     return InternalError(f"{where}: {text}")
+
+
+def _with_host(ranks: Sequence[int], hosts: Mapping[int, str]) -> str:
+    """Returns the ranks in words, with their host if they are all on one of several."""
+    named = {hosts.get(rank, "") for rank in ranks}
+    host = named.pop() if len(named) == 1 else ""
+    return name_ranks(ranks) + (f" on {host}" if host else "")
 
 
 def _left(

@@ -141,6 +141,7 @@ class _Meeting:
                 cores.on_host_of(members.rank, far),
                 elsewhere,
                 gathered.bell,
+                [said["name"] for said in members.hellos] if elsewhere else [],
             )
         finally:
             for descriptor in members.descriptors:

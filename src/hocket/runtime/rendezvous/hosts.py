@@ -152,7 +152,8 @@ class _Side:
 
     def _hello(self, addresses: Sequence[str]) -> Encoded:
         doors = [list(address) for address in self.offer.door(addresses)]
-        return self.offer.hello | {"doors": doors, "host": identity(), "arena": self.offer.capacity}
+        name = f"host {os.uname().nodename} ({addresses[0]})"
+        return self.offer.hello | {"doors": doors, "host": identity(), "name": name, "arena": self.offer.capacity}
 
 
 class _Root(_Side):
