@@ -2,8 +2,8 @@
 
 The first agent serves it before it starts any rank, and goes on when the ranks are started again. The agents of a job
 may count restarts differently (a host that joins later counts from 0), so the key of the job has no such count. Rank 0
-numbers its meetings instead and overwrites what it wrote before, also what a rank 0 that has ended wrote: another rank
-that has made n meetings ignores texts with a number below n, and one that reaches nobody asks again.
+overwrites what it wrote before, also what a rank 0 that has ended wrote, each time with a new mark. A rank ignores the
+mark that its meeting before had; if it reaches nobody where another one leads, it asks again.
 
 Anybody who can connect to the store can read and write it, so it carries no key.
 """
@@ -12,10 +12,10 @@ import contextlib
 import errno
 import os
 import re
+import secrets
 import socket
 import struct
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from hocket.errors import RendezvousError, ResourceError
@@ -25,11 +25,12 @@ _VALIDATE, _SET, _GET, _WAIT, _PING = 0, 1, 3, 6, 13  # commands of the TCPStore
 _MAGIC = 0x3C85F7CE
 _GO_ON = 0  # the answer to _WAIT
 _LOOK_SECONDS = 0.05  # the shortest wait, in which a store that has the text tells it
-_PAUSE_SECONDS = 0.1  # between two looks at a text that is too old
-_MAX_VALUE_BYTES = 20 + 1 + MAX_TEXT_BYTES  # a number, a space and a text
+_PAUSE_SECONDS = 0.1  # between two looks at a text of the meeting before
+_MARK_BYTES = 8
+_MAX_VALUE_BYTES = 2 * _MARK_BYTES + 1 + MAX_TEXT_BYTES  # a mark in hex digits, a space and a text
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 
-_meetings: Counter[tuple[str, int, str]] = Counter()  # of this process, by board
+_marks: dict[tuple[str, int, str], str] = {}  # of the last meeting of this process, by store and key
 
 
 class AgentStore:
@@ -42,20 +43,24 @@ class AgentStore:
     def __init__(self, host: str, port: int, *job: str) -> None:
         self._host, self._port = host, port
         self._key = "/".join(("hocket", *job))
-        self._number: int | None = None
+        self._place = (host, port, self._key)
+        self._before: str | None = None
+        self._found = False
         self.where = f"torchrun's store at MASTER_ADDR {host}, MASTER_PORT {port}"
 
     def publish(self, text: str) -> None:
-        """Writes the text, with the number of this meeting."""
+        """Writes the text, with a new mark."""
         check_text(text)
         with self._connected() as connection:
-            connection.sendall(bytes([_SET]) + _string(self._key) + _string(f"{self._meeting()} {text}"))
+            value = f"{secrets.token_hex(_MARK_BYTES)} {text}"
+            connection.sendall(bytes([_SET]) + _string(self._key) + _string(value))
             self._ping(connection)  # answered once the value is there
-        self._note(self._meeting())
 
     def find(self, seconds: float) -> str | None:
-        """Returns the text of the last meeting, or None if that is older than this one."""
+        """Returns the text that was written last, or None if that is of the meeting before."""
         deadline = time.monotonic() + max(seconds, _LOOK_SECONDS)
+        if not self._found:
+            self._before = _marks.get(self._place)
         with self._connected() as connection:
             connection.sendall(bytes([_WAIT]) + struct.pack("<Q", 1) + _string(self._key))
             try:
@@ -65,36 +70,26 @@ class AgentStore:
             if answer[0] != _GO_ON:
                 raise self._broken(f"the answer {answer[0]} to a wait for a key", f"{_GO_ON}")
             while True:
-                number, text = self._read_text(connection)
-                if number >= self._meeting():
-                    self._note(number)
+                mark, text = self._read_text(connection)
+                if mark != self._before:
+                    self._found, _marks[self._place] = True, mark
                     return text
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return None
                 time.sleep(min(left, _PAUSE_SECONDS))
 
-    def _meeting(self) -> int:
-        """Returns the number of this board's meeting: how many this process had when the board was first used."""
-        if self._number is None:
-            self._number = _meetings[self._host, self._port, self._key]
-        return self._number
-
-    def _note(self, number: int) -> None:
-        self._number = number
-        _meetings[self._host, self._port, self._key] = number + 1
-
-    def _read_text(self, connection: socket.socket) -> tuple[int, str]:
+    def _read_text(self, connection: socket.socket) -> tuple[str, str]:
         connection.sendall(bytes([_GET]) + _string(self._key))
         deadline = time.monotonic() + ANSWER_SECONDS
         (length,) = struct.unpack("<Q", _read(connection, 8, deadline))
         if length > _MAX_VALUE_BYTES:
             raise self._broken(f"a value of {length} bytes", f"at most {_MAX_VALUE_BYTES}")
         value = _read(connection, length, deadline)
-        match = re.fullmatch(rb"([0-9]{1,20}) (.*)", value, re.DOTALL)
+        match = re.fullmatch(rb"([0-9a-f]+) (.*)", value, re.DOTALL)
         if match is None:
-            raise self._broken(shortened(value), "a number and a text")
-        return int(match[1]), checked_found(match[2].decode("latin-1"), self.where)
+            raise self._broken(shortened(value), "a mark and a text")
+        return match[1].decode(), checked_found(match[2].decode("latin-1"), self.where)
 
     def _ping(self, connection: socket.socket) -> None:
         """Raises RendezvousError unless a TCPStore answers."""
@@ -109,6 +104,7 @@ class AgentStore:
         """Yields a connection to the store, which has answered; errors of the connection become those of the board."""
         try:
             with socket.create_connection((self._host, self._port), timeout=ANSWER_SECONDS) as connection:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.sendall(struct.pack("<BI", _VALIDATE, _MAGIC))
                 self._ping(connection)
                 yield connection
