@@ -5,6 +5,9 @@ from typing import Literal, NamedTuple
 RANK = "HOCKET_RANK"
 SIZE = "HOCKET_SIZE"
 ADDRESS = "HOCKET_ADDRESS"
+LOCAL_RANK = "HOCKET_LOCAL_RANK"
+LOCAL_SIZE = "HOCKET_LOCAL_SIZE"
+KEY_FD = "HOCKET_KEY_FD"
 ALGO = "HOCKET_ALGO"
 TUNER_CONFIG_FILE = "HOCKET_TUNER_CONFIG_FILE"
 CACHE = "HOCKET_CACHE"
@@ -52,7 +55,28 @@ VARIABLES = (
         "hocket.runtime.ranks.environment",
         "launcher",
         "derived from the job of torchrun, MPI or Slurm",
-        "The name at which the ranks of the job meet, the same text on all ranks.",
+        "The name at which the ranks of the job meet, the same text on all ranks; over several hosts HOST:PORT.",
+    ),
+    Variable(
+        LOCAL_RANK,
+        "hocket.runtime.ranks.environment",
+        "launcher",
+        "that of torchrun, MPI or Slurm; else the rank",
+        "The number of this rank among those of its host.",
+    ),
+    Variable(
+        LOCAL_SIZE,
+        "hocket.runtime.ranks.environment",
+        "launcher",
+        "that of torchrun, MPI or Slurm; else the number of ranks",
+        "The number of ranks on the host of this rank.",
+    ),
+    Variable(
+        KEY_FD,
+        "hocket.runtime.launch.host_ranks",
+        "launcher",
+        "no descriptor",
+        "The descriptor from which a rank reads the 32 bytes of the key of a job over several hosts.",
     ),
     Variable(
         ALGO,
