@@ -266,17 +266,17 @@ class Supervisor:
             following=following,
             suspects=self._reports.suspects,
             ways={rank: self._way(rank) for rank in causes},
+            places=self.ranks.place_of,
             returned=[rank for rank, code in self.codes.items() if code == 0],
             label=self.label,
         ).text()
 
     def _way(self, rank: int) -> str:
         """Returns how a rank that failed ended."""
-        place = self.ranks.place_of(rank)
         if rank not in self.failed:
-            return f"and did not end by itself{place}"
+            return "and did not end by itself"
         code = self.codes[rank]
-        return f"with exit code {code}{place}" if code > 0 else f"with {_signal_name(-code)}{place}"
+        return f"with exit code {code}" if code > 0 else f"with {_signal_name(-code)}"
 
     def _turn(self, seconds: float | None) -> None:
         """Waits at most `seconds` for something to do, and does it."""
