@@ -112,8 +112,7 @@ class _Connection:
         self.sink = Sink(self.orders)
 
     def order(self, order: Order) -> None:
-        self.sink.put(line_of(order))
-        self.sink.write()  # at once: this process may be stopped next
+        self.sink.put(line_of(order))  # written by the loop: a signal may have interrupted a write
 
     def last_words(self) -> str:
         """Returns what ssh and the host have said, as the end of a message."""
@@ -172,7 +171,7 @@ class RemoteRanks:
 
     def waits(self) -> Iterator[Wait]:
         """Yields what to wait for."""
-        may_read = not (self._listener.is_full(1) or self._listener.is_full(2))
+        may_read = self._may_read()
         for one in self._connections:
             if one.over:
                 continue
@@ -184,6 +183,9 @@ class RemoteRanks:
             if one.sink.pending:
                 yield one.orders, select.POLLOUT, one.sink.write
 
+    def _may_read(self) -> bool:
+        return not (self._listener.is_full(1) or self._listener.is_full(2))
+
     def pass_time(self, now: float) -> float | None:
         """Gives the agents a sign of life, and gives up hosts that give none."""
         left = [one for one in self._connections if not one.over]
@@ -194,6 +196,8 @@ class RemoteRanks:
                 self._refuse(one, f"has not answered in {ANSWER_SECONDS:g} s{one.last_words()}")
             return self._answer_by
         if self._confirm_by is not None:
+            if not self._may_read():
+                self._confirm_by = now + CONFIRM_SECONDS
             if now >= self._confirm_by:
                 for one in left:
                     what = f"does not confirm in {CONFIRM_SECONDS:g} s that its ranks have ended; look for them there"
@@ -221,6 +225,8 @@ class RemoteRanks:
         for one in self._connections:
             if not one.over and self._started:
                 one.order(SendSignal(number))
+                if number == signal.SIGSTOP:
+                    one.sink.write()  # at once, as this process stops next
 
     def place_of(self, rank: int) -> str:
         """Returns what to say of the place of a rank."""
@@ -332,7 +338,7 @@ class RemoteRanks:
         ssh, python = Path(self._job.ssh[0]).name, self._job.python
         if code in (126, 127):
             return f"cannot start {python}{one.last_words()}; name its interpreter with --python"
-        if code == 1:
+        if b"No module named" in one.words:
             what = f"has no Hocket {__version__} for {python}{one.last_words()}"
             return f"{what}; install it there, or name another interpreter with --python"
         return f"cannot be reached, {ssh} ended with exit code {code}{one.last_words()}"

@@ -78,7 +78,7 @@ class SupervisedRanks(Protocol):
         """Takes what ranks have told of their failures up to now."""
 
     def send(self, number: signal.Signals) -> None:
-        """Sends a signal to all ranks and to what they have started."""
+        """Sends a signal to all ranks and to what they have started. A handler of a signal may call it, too."""
 
     def place_of(self, rank: int) -> str:
         """Returns what to say of the place of a rank, such as " on node1"."""
@@ -106,6 +106,7 @@ class Supervisor:
         self.ended_by: signal.Signals | None = None  # the signal to this process, if it ended the run
         self.timed_out: list[int] = []
         self.ending = False  # whether ranks were told to end: their exit codes then count no longer
+        self.stop_asked = False  # whether this process and the ranks are to stop, by Ctrl-Z
         self.escalation: list[tuple[float, signal.Signals]] = []  # the signals to send to all, and when
         self.stalls_at: float | None = None  # when reports of a wait that have come are told
         self._reports = FailureReports()
@@ -292,6 +293,8 @@ class Supervisor:
                 poll.register(sink.descriptor, select.POLLOUT)
         for descriptor, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000 + 1):
             actions[descriptor]()
+        if self.stop_asked:
+            self._stop()
         if self.sinks[0].broken and self.ended_by is None:
             # The reader of the output has closed it (for example `| head`): end as a process that SIGPIPE ends.
             self.ended_by = signal.SIGPIPE
@@ -347,6 +350,10 @@ class Supervisor:
             self._end(GRACE_SECONDS, TERMINATE_SECONDS)
 
     def _on_stop(self, _number: int, _: FrameType | None) -> None:
+        self.stop_asked = True
+
+    def _stop(self) -> None:
+        self.stop_asked = False
         self.ranks.send(signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
         self.ranks.send(signal.SIGCONT)
