@@ -12,8 +12,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.usage = (
         "hocket run -n RANKS [--label] [--timeout SECONDS] -- PROGRAM [ARG ...]\n"
-        "       hocket run --hosts A,B,... [-n RANKS_PER_HOST] [--label] [--timeout SECONDS] [--ssh COMMAND]\n"
-        "                  [--python FILE] [--directory FOLDER] -- PROGRAM [ARG ...]"
+        "       hocket run --hosts A,B,... [-n RANKS_PER_HOST] [--label]\n"
+        "                  [--timeout SECONDS] [--ssh COMMAND] [--python FILE]\n"
+        "                  [--directory FOLDER] -- PROGRAM [ARG ...]"
     )
     parser.epilog = (
         "PROGRAM is a Python file, `-m MODULE`, or any executable, in PATH or in this folder. The environment "
@@ -33,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COMMAND",
         help="what connects to a host, called with the host and a command line (default: ssh)",
     )
-    parser.add_argument("--python", metavar="FILE", help="the Python interpreter on the hosts (default: that of here)")
-    parser.add_argument("--directory", metavar="FOLDER", help="the working directory on the hosts (default: this one)")
+    parser.add_argument("--python", metavar="FILE", help="the Python interpreter on the hosts (default: as here)")
+    parser.add_argument("--directory", metavar="FOLDER", help="the working directory on the hosts (default: as here)")
     parser.add_argument("--label", action="store_true", help="put [rank] in front of each line of output")
     parser.add_argument("--timeout", type=time_limit, metavar="SECONDS", help="end the run after this time")
     parser.set_defaults(refuse=parser.error)
