@@ -169,7 +169,7 @@ def test_child_variables_are_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert discover(variables=variables) == Environment(2, 5, address, "HOCKET", 2, 5)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert "OMP_NUM_THREADS" not in rank_variables(2, 5, address)
-    found = discover(variables=torchrun_variables(2, 5, 29500))
+    found = discover(variables=torchrun_variables(2, 5, ("127.0.0.1", 29500), (2, 5)))
     assert found == Environment(2, 5, found.address, "torchrun", 2, 5)
 
 
@@ -241,6 +241,16 @@ def test_an_argument_tells_host_and_port_before_a_variable_does() -> None:
 def test_one_rank_needs_no_board() -> None:
     assert discover(variables={"HOCKET_RANK": "0", "HOCKET_SIZE": "1", "HOCKET_ADDRESS": "hxa:29500"}).board is None
     assert discover(0, 1, "hxa:29500", variables={}).board is None
+
+
+def test_ranks_of_a_host_share_its_cores_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+    variables = rank_variables(6, 8, "node0:1234", (2, 4))
+    assert {variables[f"HOCKET_LOCAL_{name}"] for name in ("RANK", "SIZE")} == {"2", "4"}
+    assert variables["OMP_NUM_THREADS"] == "2"
+    torchrun = torchrun_variables(6, 8, ("node0", 29500), (2, 4))
+    assert (torchrun["LOCAL_RANK"], torchrun["LOCAL_WORLD_SIZE"], torchrun["MASTER_ADDR"]) == ("2", "4", "node0")
 
 
 def test_fresh_addresses_differ() -> None:

@@ -6,6 +6,7 @@ from hocket.errors import CollectiveMismatch, CollectiveTimeout, PeerDied
 from hocket.runtime.ranks.environment import new_address
 from hocket.runtime.ranks.failure_reports import (
     FailureReports,
+    ReportSocket,
     follows_from_another,
     reason_of,
     tell_heard,
@@ -16,16 +17,17 @@ from hocket.runtime.ranks.failure_reports import (
 def test_how_a_rank_ends_counts_more_than_what_it_has_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     address = new_address()
     monkeypatch.setenv("HOCKET_ADDRESS", address)
-    reports = FailureReports(address)
+    told, reports = ReportSocket(address, 0), FailureReports()
     for rank in (0, 1):
         monkeypatch.setenv("HOCKET_RANK", str(rank))
         monkeypatch.setattr("hocket.runtime.ranks.failure_reports._told", set())
         if rank == 1:
             tell_uncaught(KeyError("the mistake"))
         tell_heard()
-    reports.read(2, ending=False)
+    for report in told.read():
+        reports.take(report, ending=False)
     assert (reports.by_themselves, reports.follows(0), reports.follows(1)) == ([1], True, False)
-    reports.close()
+    told.close()
 
 
 def test_a_failure_of_a_rank_that_was_told_to_end_is_not_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,11 +35,25 @@ def test_a_failure_of_a_rank_that_was_told_to_end_is_not_its_own(monkeypatch: py
     monkeypatch.setenv("HOCKET_ADDRESS", address)
     monkeypatch.setenv("HOCKET_RANK", "0")
     monkeypatch.setattr("hocket.runtime.ranks.failure_reports._told", set())
-    reports = FailureReports(address)
+    told, reports = ReportSocket(address, 0), FailureReports()
     tell_uncaught(KeyboardInterrupt())
-    reports.read(1, ending=True)
+    for report in told.read():
+        reports.take(report, ending=True)
     assert reports.by_themselves == []
-    reports.close()
+    told.close()
+
+
+def test_ranks_tell_where_the_first_rank_of_their_host_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = new_address()
+    monkeypatch.setenv("HOCKET_ADDRESS", address)
+    monkeypatch.setattr("hocket.runtime.ranks.failure_reports._told", set())
+    hosts = [ReportSocket(address, first) for first in (0, 2)]
+    monkeypatch.setenv("HOCKET_RANK", "3")
+    monkeypatch.setenv("HOCKET_LOCAL_RANK", "1")
+    tell_heard()
+    assert [[report.rank for report in host.read()] for host in hosts] == [[], [3]]
+    for host in hosts:
+        host.close()
 
 
 def test_a_group_of_errors_follows_if_all_do() -> None:
@@ -71,13 +87,14 @@ def test_a_rank_tells_which_rank_its_error_points_at(
     monkeypatch.setenv("HOCKET_ADDRESS", address)
     monkeypatch.setenv("HOCKET_RANK", "0")
     monkeypatch.setattr("hocket.runtime.ranks.failure_reports._told", set())
-    reports = FailureReports(address)
+    told, reports = ReportSocket(address, 0), FailureReports()
     outer = RuntimeError("the training failed")
     outer.__cause__ = error
     tell_uncaught(outer)
-    reports.read(2, ending=False)
+    for report in told.read():
+        reports.take(report, ending=False)
     assert reports.suspects == suspects
-    reports.close()
+    told.close()
 
 
 def test_other_ranks_are_told_the_first_sentence_of_an_error() -> None:

@@ -17,7 +17,7 @@ def traceback(line: int, message: str) -> str:
 def told(tracebacks: dict[int, str], causes: Sequence[int], suspects: Sequence[int] = ()) -> list[str]:
     ways = dict.fromkeys(causes, "with exit code 1")
     following = {rank for rank, text in tracebacks.items() if reports_another(text)}
-    failed = FailedRanks(4, tracebacks, {}, causes, following, suspects, ways, [], False)
+    failed = FailedRanks(4, tracebacks, {}, causes, following, suspects, ways, lambda _: "", [], False)
     return failed.text().splitlines()
 
 

@@ -25,30 +25,23 @@ def pipe() -> Iterator[tuple[int, int]]:
         ([b"x" * 60000, b"y" * 60000], b"", [b"", b"x" * 60000 + b"y" * 60000]),
     ],
 )
-def test_whole_lines_are_passed_on(
-    parts: list[bytes], label: bytes, passed_on: list[bytes], pipe: tuple[int, int]
-) -> None:
+def test_whole_lines_are_passed_on(parts: list[bytes], label: bytes, passed_on: list[bytes]) -> None:
     sink = Sink(-1)
-    source = Source(pipe[0], sink, label)
+    source = Source(sink, label)
     for part, expected in zip(parts, passed_on, strict=True):
-        os.write(pipe[1], part)
-        source.read()
+        source.take_in(part)
         assert bytes(sink.pending) == expected
         sink.pending.clear()
-    source.close()
 
 
 @pytest.mark.parametrize(("label", "passed_on"), [(b"", b"rest"), (b"[0] ", b"[0] rest\n")])
 def test_what_is_left_at_the_end_is_passed_on(label: bytes, passed_on: bytes) -> None:
-    reading, writing = os.pipe()
     sink = Sink(-1)
-    source = Source(reading, sink, label)
-    os.write(writing, b"rest")
-    os.close(writing)
-    source.read()
-    assert not source.ended and not sink.pending
-    source.read()
-    assert source.ended and bytes(sink.pending) == passed_on
+    source = Source(sink, label)
+    source.take_in(b"rest")
+    assert not sink.pending
+    source.take_in(b"")
+    assert bytes(sink.pending) == passed_on
 
 
 def test_a_sink_writes_what_its_reader_takes(pipe: tuple[int, int]) -> None:
@@ -86,15 +79,11 @@ TRACEBACK = b"Traceback (most recent call last):\nValueError: x\n"
         ),
     ],
 )
-def test_a_traceback_and_what_comes_after_it_are_held(
-    parts: list[bytes], passed_on: bytes, held: bytes, pipe: tuple[int, int]
-) -> None:
+def test_a_traceback_and_what_comes_after_it_are_held(parts: list[bytes], passed_on: bytes, held: bytes) -> None:
     sink = Sink(-1)
-    source = Source(pipe[0], sink, b"", holds=True)
+    source = Source(sink, b"", holds=True)
     for part in parts:
-        os.write(pipe[1], part)
-        source.read()
+        source.take_in(part)
     assert (bytes(sink.pending), bytes(source.held)) == (passed_on, held)
     source.release()
     assert bytes(sink.pending) == passed_on + held and not source.held
-    source.close()

@@ -1,7 +1,7 @@
 """What `hocket run` says of the ranks that failed: each error once, the cause last, and one line for all it stopped."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hocket.runtime.launch.tracebacks import (
@@ -28,7 +28,8 @@ class FailedRanks:
     tracebacks: those with which ranks ended; closing: the lines that ranks wrote as they closed; causes: the ranks that
     failed first, the one that ended first in front; following: the ranks that tell that another rank failed;
     suspects: the ranks whose calls differ from those of most, came late or ended early, as the ranks tell; ways: how
-    each of the causes ended; returned: the ranks that returned 0; label: whether the lines of a traceback name ranks.
+    each of the causes ended; places: what to say of the place of a rank, such as " on node1"; returned: the ranks that
+    returned 0; label: whether the lines of a traceback name ranks.
     """
 
     num_ranks: int
@@ -38,6 +39,7 @@ class FailedRanks:
     following: Collection[int]
     suspects: Collection[int]
     ways: Mapping[int, str]
+    places: Callable[[int], str]
     returned: Collection[int]
     label: bool
 
@@ -97,7 +99,9 @@ class FailedRanks:
     ) -> str:
         """Returns how the cause ended, and where else its error came, or else why."""
         if len(alike) > 1:
-            said = f"hocket run: {name_ranks(alike)} of {self.num_ranks} failed, {self.ways[self.causes[0]]}"
+            places = {self.places(rank) for rank in alike}
+            place = places.pop() if len(places) == 1 else ""
+            said = f"hocket run: {name_ranks(alike)} of {self.num_ranks} failed, {self.ways[self.causes[0]]}{place}"
             if len({site_in(text) for text in texts.values()}) > 1:
                 said += f"; the same error: {_with_sites(texts)}"
         else:
@@ -106,7 +110,8 @@ class FailedRanks:
                 known = "failed because of another rank"
             if len(self.causes) > 1:
                 known += f"; rank {self.causes[0]} ended first"
-            said = f"hocket run: {name_ranks(self.causes)} of {self.num_ranks} {known}, {self.ways[self.causes[0]]}"
+            way = self.ways[self.causes[0]] + self.places(self.causes[0])
+            said = f"hocket run: {name_ranks(self.causes)} of {self.num_ranks} {known}, {way}"
         early = sorted(rank for rank in self.suspects if rank in self.returned)
         if early and set(self.causes) & set(self.following) and not _tells_why(main):  # that says more
             said += f"; {name_ranks(early)} ended before, with exit code 0"

@@ -42,15 +42,14 @@ class Sink:
 
 
 class Source:
-    """One output stream of one rank. It owns its descriptor and remembers the last part of the output.
+    """One output stream of one rank. It remembers the last part of the output.
 
     holds: a failure and what comes after it are held until `release` or `take`: the rank may have ended with it.
     Then `stalls` are the reports of a wait, which are taken out, as other ranks may report the same.
     """
 
-    def __init__(self, descriptor: int, sink: Sink, label: bytes, *, holds: bool = False) -> None:
-        self.descriptor, self.sink, self.label, self.holds = descriptor, sink, label, holds
-        self.ended = False
+    def __init__(self, sink: Sink, label: bytes, *, holds: bool = False) -> None:
+        self.sink, self.label, self.holds = sink, label, holds
         self.tail = bytearray()
         self.held = bytearray()
         self.stalls: list[str] = []
@@ -58,9 +57,8 @@ class Source:
         self.read_at = 0.0  # when the last output came
         self._line = bytearray()
 
-    def read(self) -> None:
-        """Reads what is there and passes whole lines on. Call it when the descriptor is ready."""
-        data = os.read(self.descriptor, 65536)
+    def take_in(self, data: bytes) -> None:
+        """Takes output, b"" at its end, and passes whole lines on."""
         self.read_at = time.monotonic() if data else self.read_at
         self.tail += data
         del self.tail[:-_MAX_TAIL_BYTES]
@@ -79,8 +77,6 @@ class Source:
             self.held += whole[start:]
             if len(self.held) > _MAX_HELD_BYTES:
                 self.release()
-        if not data:
-            self.close()
 
     def put(self, whole: bytes) -> None:
         """Passes whole lines on, with the label in front of each."""
@@ -100,9 +96,3 @@ class Source:
         held = bytes(self.held)
         self.held.clear()
         self.put(held)
-
-    def close(self) -> None:
-        """Ends the source without reading the rest."""
-        if not self.ended:
-            self.ended = True
-            os.close(self.descriptor)

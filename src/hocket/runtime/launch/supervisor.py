@@ -1,8 +1,7 @@
-"""`hocket run`: starts one command as n ranks, passes their output on, and leaves no process behind.
+"""`hocket run`: watches ranks, passes their output on, tells which failed first, and ends them all.
 
-The ranks, and all processes that they start, are one process group. Its leader is a guard: a fork of this process that
-only waits for the end of a pipe whose other end only this process holds. If this process dies, even by SIGKILL, the
-guard kills the group. Ctrl-C in the terminal reaches only this process, which passes it on once.
+The ranks are processes of this host (`host_ranks`), or of several hosts (`remote_ranks`). Ctrl-C in the terminal
+reaches only this process, which passes it on once.
 """
 
 import contextlib
@@ -10,13 +9,14 @@ import math
 import os
 import select
 import signal
-import socket
-import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from types import FrameType
+from typing import Protocol
 
 from hocket.runtime.launch.failure_text import FailedRanks
+from hocket.runtime.launch.guarded_group import FORWARDED
+from hocket.runtime.launch.host_ranks import LEFTOVER_SECONDS, HostRanks, Wait, reserved_port
 from hocket.runtime.launch.output import Sink, Source
 from hocket.runtime.launch.tracebacks import (
     joined_stalls,
@@ -25,21 +25,17 @@ from hocket.runtime.launch.tracebacks import (
     split_at_last,
     split_closing,
 )
-from hocket.runtime.ranks.cores import bound
-from hocket.runtime.ranks.environment import new_address, rank_variables, torchrun_variables
-from hocket.runtime.ranks.failure_reports import FailureReports
+from hocket.runtime.ranks.environment import new_address
+from hocket.runtime.ranks.failure_reports import FailureReport, FailureReports
 
 GRACE_SECONDS = 5.0  # for the other ranks to end by themselves after one has failed
 TERMINATE_SECONDS = 2.0  # between SIGTERM and SIGKILL
 INTERRUPT_SECONDS = 0.3  # from Ctrl-C to SIGTERM, and from SIGTERM to SIGKILL: together well below a second
-LEFTOVER_SECONDS = 0.2  # for the last output of processes that left the group but hold a stream open
 # A rank goes on after a traceback if it says more after the first time, or still runs after the second one.
 TALK_SECONDS = 1.0
 HOLD_SECONDS = 10.0
 STALL_SECONDS = 0.5  # from a rank's report that it waits to those of the others, which began at about the same time
 TIMED_OUT_CODE = 124  # the exit code of timeout(1)
-
-_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def run_command(n: int, command: Sequence[str], *, label: bool = False, timeout: float | None = None) -> int:
@@ -54,151 +50,118 @@ def run_command(n: int, command: Sequence[str], *, label: bool = False, timeout:
     standard input unless that is a terminal; the other ranks have no input. Raises OSError if the command cannot be
     started. Call it on the main thread only.
     """
-    with _Supervisor(n, label, timeout) as supervisor:
-        supervisor.start(command)
-        supervisor.watch()
-        return supervisor.report()
+    ranks = HostRanks(range(n), n)
+    with reserved_port() as port, Supervisor(ranks, n, label=label, timeout=timeout) as supervisor:
+        store = ("127.0.0.1", port.getsockname()[1])
+        ranks.start(supervisor, command, new_address(), store, reads_input=not os.isatty(0))
+        return supervisor.run()
 
 
-def _start_guard() -> tuple[int, int]:
-    """Starts the guard; returns its process group and the descriptor whose end it waits for."""
-    end, hold = os.pipe2(os.O_CLOEXEC)
-    process = os.fork()
-    if process == 0:
-        try:
-            os.setpgid(0, 0)
-            for number in (*_FORWARDED, signal.SIGTSTP, signal.SIGPIPE):
-                signal.signal(number, signal.SIG_IGN)
-            # The guard must keep no pipe open, above all not the one whose end it waits for.
-            nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(end, 3)
-            for descriptor in (0, 1, 2):
-                os.dup2(nothing, descriptor)
-            os.closerange(4, os.sysconf("SC_OPEN_MAX"))
-            os.read(3, 1)
-            os.killpg(0, signal.SIGKILL)
-        finally:
-            os._exit(1)
-    os.close(end)
-    # Parent and guard both make the group, because either may be first. The second call may be refused.
-    with contextlib.suppress(OSError):
-        os.setpgid(process, process)
-    return process, hold
+class SupervisedRanks(Protocol):
+    """Ranks that were started and tell a supervisor what they do."""
+
+    @property
+    def finished(self) -> bool:
+        """Returns whether all have ended and no output of them is to come."""
+
+    @property
+    def running(self) -> Collection[int]:
+        """Returns the ranks that have not ended."""
+
+    def waits(self) -> Iterable[Wait]:
+        """Yields what to wait for."""
+
+    def pass_time(self, now: float) -> float | None:
+        """Does what is due, and returns when to call it again at the latest."""
+
+    def hear(self) -> None:
+        """Takes what ranks have told of their failures up to now."""
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal to all ranks and to what they have started. A handler of a signal may call it, too."""
+
+    def place_of(self, rank: int) -> str:
+        """Returns what to say of the place of a rank, such as " on node1"."""
+
+    def close(self) -> None:
+        """Ends all that still runs."""
 
 
-def _reserved_port() -> socket.socket:
-    """Returns a socket that reserves a port of this host: only a program that asks for this number gets it.
+class Supervisor:
+    """Watches the ranks of one run and says how they end. It hears of them, and closes them at the end.
 
-    The socket does not listen and reuses addresses, so another socket that reuses addresses can bind the same port.
+    num_ranks, label and timeout: as for `run_command`.
     """
-    reserved = socket.socket()
-    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    reserved.bind(("", 0))  # all addresses, because a host may have no loopback address
-    return reserved
 
-
-class _Supervisor:
-    def __init__(self, num_ranks: int, label: bool, timeout: float | None) -> None:
-        self.num_ranks, self.label, self.timeout = num_ranks, label, timeout
-        self.processes: list[subprocess.Popen[bytes]] = []
-        self.sources: list[tuple[Source, Source]] = []  # standard output and error, by rank
+    def __init__(self, ranks: SupervisedRanks, num_ranks: int, *, label: bool, timeout: float | None) -> None:
+        self.ranks, self.num_ranks, self.label, self.timeout = ranks, num_ranks, label, timeout
         self.sinks = (Sink(1), Sink(2))
-        self.running: dict[int, int] = {}  # rank to pidfd
+        self.sources = [self._sources(rank) for rank in range(num_ranks)]
+        self.codes: dict[int, int] = {}  # the exit codes of ranks that have ended
         self.failed: list[int] = []  # ranks that ended with a failure before they were told to, in this order
         self.unended: list[int] = []  # ranks that ran after a traceback when they were told to end
+        self.lost: list[str] = []  # what is told of hosts whose ranks this process could not watch to their end
+        self.lost_code: int | None = None  # the exit code, if a host was lost before any rank failed
+        self.refused: tuple[str, int] | None = None  # why the command did not start on a host, and the exit code
         self.ended_by: signal.Signals | None = None  # the signal to this process, if it ended the run
         self.timed_out: list[int] = []
         self.ending = False  # whether ranks were told to end: their exit codes then count no longer
+        self.stop_asked = False  # whether this process and the ranks are to stop, by Ctrl-Z
         self.escalation: list[tuple[float, signal.Signals]] = []  # the signals to send to all, and when
         self.stalls_at: float | None = None  # when reports of a wait that have come are told
-        self._address = new_address()
-        self._reports = FailureReports(self._address)
-        self._port = _reserved_port()
-        self.group, self._guard_pipe = _start_guard()
+        self._reports = FailureReports()
 
-    def __enter__(self) -> "_Supervisor":
+    def _sources(self, rank: int) -> tuple[Source, Source]:
+        """Returns standard output and error of a rank."""
+        label = b"[%d] " % rank if self.label else b""
+        return Source(self.sinks[0], label), Source(self.sinks[1], label, holds=True)
+
+    def __enter__(self) -> "Supervisor":
         self._wakeup_read, self._wakeup_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._old_wakeup = signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
-        self._old_handlers = {number: signal.signal(number, self._on_signal) for number in _FORWARDED}
+        self._old_handlers = {number: signal.signal(number, self._on_signal) for number in FORWARDED}
         self._old_handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._on_stop)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._send(signal.SIGKILL)  # to the guard as well
-        for process in self.processes:
-            process.wait()
-        os.waitpid(self.group, 0)
+        self.ranks.close()
         signal.set_wakeup_fd(self._old_wakeup)
         for number, handler in self._old_handlers.items():
             signal.signal(number, handler)
-        for descriptor in (self._guard_pipe, self._wakeup_read, self._wakeup_write, *self.running.values()):
+        for descriptor in (self._wakeup_read, self._wakeup_write):
             os.close(descriptor)
-        for source in (source for pair in self.sources for source in pair):
-            source.close()
-        self._port.close()
-        self._reports.close()
 
-    def start(self, command: Sequence[str]) -> None:
-        port = self._port.getsockname()[1]
-        for rank in range(self.num_ranks):
-            if self.ended_by is not None:
-                break
-            variables = rank_variables(rank, self.num_ranks, self._address)  # reads all cores, so before binding
-            with bound(rank, self.num_ranks):
-                process = subprocess.Popen(
-                    command,
-                    stdin=None if rank == 0 and not os.isatty(0) else subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    # By default Python writes to a pipe in blocks: lines would appear long after they were printed.
-                    env={"PYTHONUNBUFFERED": "1", **os.environ}
-                    | variables
-                    | torchrun_variables(rank, self.num_ranks, port),
-                    process_group=self.group,
-                )
-            self.processes.append(process)
-            assert process.stdout is not None and process.stderr is not None
-            label = b"[%d] " % rank if self.label else b""
-            streams = (os.dup(process.stdout.fileno()), os.dup(process.stderr.fileno()))
-            process.stdout.close()
-            process.stderr.close()
-            output, errors = self.sinks
-            self.sources.append((Source(streams[0], output, label), Source(streams[1], errors, label, holds=True)))
-            self.running[rank] = os.pidfd_open(process.pid)
+    def run(self) -> int:
+        """Blocks until all ranks have ended, prints what failed, and returns the exit code."""
+        self._watch()
+        return self._report()
 
-    def watch(self) -> None:
+    def _watch(self) -> None:
         """Passes output on until all ranks have ended and all output is written."""
         if self.timeout is not None:
             timeout_at = time.monotonic() + self.timeout
-        leftovers_at: float | None = None
-        while True:
+        while self.refused is None:
             now = time.monotonic()
-            if self.timeout is not None and not self.timed_out and self.running and now >= timeout_at:
-                self.timed_out = sorted(self.running)
+            if self.timeout is not None and not self.timed_out and self.ranks.running and now >= timeout_at:
+                self.timed_out = sorted(self.ranks.running)
                 self._end(0.0, TERMINATE_SECONDS)
             if self.escalation and now >= self.escalation[0][0]:
                 if not self.ending:
-                    self._hear()
-                    self.unended = [rank for rank in self.running if self._holds(rank)]
+                    self.ranks.hear()
+                    self.unended = [rank for rank in self.ranks.running if self._holds(rank)]
                     self.ending = True
-                self._send(self.escalation.pop(0)[1])
+                self.ranks.send(self.escalation.pop(0)[1])
             self._release_held(now)
             self._tell_stalls(now)
-            if not self.running:
-                if leftovers_at is None:
-                    leftovers_at = now + LEFTOVER_SECONDS
-                    self._send(signal.SIGKILL)  # to processes that the ranks left behind in their group
-                open_sources = any(not source.ended for pair in self.sources for source in pair)
-                pending = any(sink.pending for sink in self.sinks)
-                if (self.ended_by is not None or not pending) and (not open_sources or now >= leftovers_at):
-                    return
+            due_at = self.ranks.pass_time(now)
+            if self.ranks.finished and (self.ended_by is not None or not any(sink.pending for sink in self.sinks)):
+                return
             times = [at for at, _ in self.escalation[:1]]
             times += [] if self.stalls_at is None else [self.stalls_at]
             times += [self.sources[rank][1].held_since + HOLD_SECONDS for rank in self._holding()]
             if self.timeout is not None and not self.timed_out:
                 times.append(timeout_at)
-            if leftovers_at is not None:
-                times.append(max(leftovers_at, now + 0.01))
+            times += [] if due_at is None else [due_at]
             self._turn(min(times) - now if times else None)
 
     def _holds(self, rank: int) -> bool:
@@ -209,7 +172,7 @@ class _Supervisor:
         return [
             rank
             for rank in filter(self._holds, range(len(self.sources)))
-            if rank in self.running or self.processes[rank].returncode == 0
+            if rank in self.ranks.running or self.codes.get(rank) == 0
         ]
 
     def _release_held(self, now: float) -> None:
@@ -221,7 +184,7 @@ class _Supervisor:
             output, errors = self.sources[rank]
             said = max(output.read_at, errors.read_at)
             goes_on = now >= errors.held_since + HOLD_SECONDS
-            if rank in self.running:
+            if rank in self.ranks.running:
                 goes_on |= said >= errors.held_since + TALK_SECONDS
             else:
                 goes_on |= not split_closing(errors.held.decode(errors="replace"))[0]
@@ -241,17 +204,23 @@ class _Supervisor:
             self.sinks[1].put("".join(f"{line}\n" for line in lines).encode())
             found = {rank: stalls for rank, stalls in found.items() if stalls}
 
-    def report(self) -> int:
+    def _report(self) -> int:
         """Prints what failed, and returns the exit code."""
         self._tell_stalls(math.inf)
-        self._hear()
-        causes = self._causes()
+        self.ranks.hear()
+        if self.refused is not None:
+            self._say(f"hocket run: {self.refused[0]}\n")
+            return self.refused[1]
+        causes = self._causes() if self.lost_code is None else []
         cause = causes[0] if causes else None
-        self._say(self._fold(causes))
+        told = [self._fold(causes), "".join(f"hocket run: {text}\n" for text in self.lost)]
+        self._say("".join(told if cause is None else reversed(told)))  # the cause comes last
         if self.ended_by is not None:
             return 128 + self.ended_by
+        if self.lost_code is not None:
+            return self.lost_code
         if cause is not None:
-            code = self.processes[cause if cause in self.failed else self.failed[0]].returncode
+            code = self.codes[cause if cause in self.failed else self.failed[0]]
             return code if code > 0 else 128 - code
         if self.timed_out:
             ranks = ", ".join(map(str, self.timed_out))
@@ -266,7 +235,7 @@ class _Supervisor:
         """
         if not self.failed:
             return []
-        by_themselves = [rank for rank in self._reports.by_themselves if self.processes[rank].returncode != 0]
+        by_themselves = [rank for rank in self._reports.by_themselves if self.codes.get(rank) != 0]
         for ranks in ([*dict.fromkeys([*self.failed, *by_themselves])], self.unended):
             causes = [rank for rank in ranks if not self._follows(rank)]
             if causes:
@@ -281,13 +250,11 @@ class _Supervisor:
         """Returns what to say of the tracebacks with which ranks ended, and passes on what else they wrote."""
         tracebacks: dict[int, str] = {}
         closing: dict[int, str] = {}
-        following = {
-            rank for rank, process in enumerate(self.processes) if process.returncode != 0 and self._follows(rank)
-        }
+        following = {rank for rank in range(self.num_ranks) if self.codes.get(rank) != 0 and self._follows(rank)}
         for rank in filter(self._holds, range(len(self.sources))):
             source = self.sources[rank][1]
             closing[rank], rest = split_closing(source.take())
-            if self.processes[rank].returncode != 0:
+            if self.codes.get(rank) != 0:
                 before, traceback, after = split_at_last(rest)
                 tracebacks |= {rank: traceback} if traceback else {}
                 rest = before + after
@@ -300,68 +267,96 @@ class _Supervisor:
             following=following,
             suspects=self._reports.suspects,
             ways={rank: self._way(rank) for rank in causes},
-            returned=[rank for rank, process in enumerate(self.processes) if process.returncode == 0],
+            places=self.ranks.place_of,
+            returned=[rank for rank, code in self.codes.items() if code == 0],
             label=self.label,
         ).text()
 
     def _way(self, rank: int) -> str:
         """Returns how a rank that failed ended."""
-        code = self.processes[rank].returncode
         if rank not in self.failed:
             return "and did not end by itself"
+        code = self.codes[rank]
         return f"with exit code {code}" if code > 0 else f"with {_signal_name(-code)}"
 
     def _turn(self, seconds: float | None) -> None:
         """Waits at most `seconds` for something to do, and does it."""
         poll = select.poll()
         actions: dict[int, Callable[[], None]] = {self._wakeup_read: self._drain_wakeup}
-        actions[self._reports.fileno()] = self._hear
-        for descriptor in actions:
-            poll.register(descriptor, select.POLLIN)
-        for rank, pidfd in self.running.items():
-            actions[pidfd] = lambda rank=rank: self._on_exit(rank)  # type: ignore[misc]
-            poll.register(pidfd, select.POLLIN)
-        for source in (source for pair in self.sources for source in pair):
-            if not source.ended and not source.sink.full:
-                actions[source.descriptor] = source.read
-                poll.register(source.descriptor, select.POLLIN)
+        poll.register(self._wakeup_read, select.POLLIN)
+        for descriptor, events, action in self.ranks.waits():
+            actions[descriptor] = action
+            poll.register(descriptor, events)
         for sink in self.sinks:
             if sink.pending:
                 actions[sink.descriptor] = sink.write
                 poll.register(sink.descriptor, select.POLLOUT)
         for descriptor, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000 + 1):
             actions[descriptor]()
+        if self.stop_asked:
+            self._stop()
         if self.sinks[0].broken and self.ended_by is None:
             # The reader of the output has closed it (for example `| head`): end as a process that SIGPIPE ends.
             self.ended_by = signal.SIGPIPE
             self._end(0.0, TERMINATE_SECONDS)
 
-    def _hear(self) -> None:
-        self._reports.read(self.num_ranks, ending=self.ending)
+    # --- what ranks do: the supervisor is their listener -------------------------------------------------------------
 
-    def _on_exit(self, rank: int) -> None:
-        os.close(self.running.pop(rank))
-        if self.processes[rank].wait() != 0 and not self.ending:
+    def is_full(self, stream: int) -> bool:
+        """Returns whether output should stay unread. After a signal all is read, so that the end is heard."""
+        return self.sinks[stream - 1].full and self.ended_by is None
+
+    def on_output(self, rank: int, stream: int, data: bytes) -> None:
+        """Passes output on; after a signal, what nobody reads is dropped."""
+        if self.ended_by is None or not self.sinks[stream - 1].full:
+            self.sources[rank][stream - 1].take_in(data)
+
+    def on_report(self, report: FailureReport) -> None:
+        """Keeps what a rank tells of its failure."""
+        self._reports.take(report, ending=self.ending)
+
+    def on_exit(self, rank: int, code: int) -> None:
+        """Keeps how a rank has ended. After the first failure, the others have little time."""
+        self.codes[rank] = code
+        if code != 0 and not self.ending:
             self.failed.append(rank)
             if not self.escalation:
                 self._end(GRACE_SECONDS, TERMINATE_SECONDS)
 
+    def on_refusal(self, text: str, code: int) -> None:
+        """Ends the run, as a host cannot start the command. text: what to tell; code: the exit code of the run."""
+        self.refused = self.refused or (text, code)
+
+    def on_loss(self, text: str, code: int) -> None:
+        """Ends the run, as nothing more is heard of a host that has ranks. Arguments as for `on_refusal`."""
+        self.lost.append(text)
+        if not self.ending:
+            self.lost_code = code if self.lost_code is None and not self.failed else self.lost_code
+            if not self.escalation:
+                self._end(GRACE_SECONDS, TERMINATE_SECONDS)
+
+    # --- signals ------------------------------------------------------------------------------------------------------
+
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         self.ending = True
         if self.ended_by is not None:
-            self._send(signal.SIGKILL)
+            self.ranks.send(signal.SIGKILL)
             return
         self.ended_by = signal.Signals(number)
-        self._send(self.ended_by)
+        self.ranks.send(self.ended_by)
         if number == signal.SIGINT:
             self._end(INTERRUPT_SECONDS, INTERRUPT_SECONDS)
         else:
             self._end(GRACE_SECONDS, TERMINATE_SECONDS)
 
     def _on_stop(self, _number: int, _: FrameType | None) -> None:
-        self._send(signal.SIGSTOP)
+        self.stop_asked = True
+
+    def _stop(self) -> None:
+        self.stop_asked = False
+        self.ranks.send(signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
-        self._send(signal.SIGCONT)
+        self.ranks.send(signal.SIGCONT)
 
     def _end(self, terminate_after: float, kill_after: float) -> None:
         now = time.monotonic()
@@ -369,10 +364,6 @@ class _Supervisor:
             (now + terminate_after, signal.SIGTERM),
             (now + terminate_after + kill_after, signal.SIGKILL),
         ]
-
-    def _send(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.group, number)
 
     def _drain_wakeup(self) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -141,27 +141,30 @@ def _name(address: str) -> str:
     return address if place is None else starters.job_address("address", str(place))
 
 
-def rank_variables(rank: int, size: int, address: str) -> dict[str, str]:
-    """Returns the variables that tell a child process its rank on this host, in the form that `discover` reads.
+def rank_variables(rank: int, size: int, address: str, place: tuple[int, int] | None = None) -> dict[str, str]:
+    """Returns the variables that tell a child process its rank and size, in the form that `discover` reads.
 
-    OMP_NUM_THREADS is added if the caller's environment has none: ranks share the cores, and linear algebra with a
-    thread per core in each rank would mostly wait. The number of cores is that of the calling thread, so call this
-    before the thread is bound.
+    place: its rank among those of its host, and their number; None if all ranks are on this host. OMP_NUM_THREADS is
+    added if the caller's environment has none: ranks share the cores, and linear algebra with a thread per core in each
+    rank would mostly wait. The number of cores is that of the calling thread, so call this before the thread is bound.
     """
-    numbers = {RANK: rank, SIZE: size, LOCAL_RANK: rank, LOCAL_SIZE: size}
-    variables = {name: str(value) for name, value in numbers.items()} | {ADDRESS: address}
+    local_rank, local_size = place or (rank, size)
+    variables = {RANK: str(rank), SIZE: str(size), ADDRESS: address}
+    variables |= {LOCAL_RANK: str(local_rank), LOCAL_SIZE: str(local_size)}
     if "OMP_NUM_THREADS" not in os.environ:
-        variables["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // size))
+        variables["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // local_size))
     return variables
 
 
-def torchrun_variables(rank: int, size: int, port: int) -> dict[str, str]:
+def torchrun_variables(rank: int, size: int, store: tuple[str, int], place: tuple[int, int]) -> dict[str, str]:
     """Returns the variables with which torchrun tells a process its rank; PyTorch's init_process_group reads them.
 
-    port: a port of this host that stays free for rank 0's store.
+    store: host and port of rank 0's store, which stays free for it; place: as of `rank_variables`.
     """
-    assigned = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
-    return {name: str(value) for name, value in assigned.items()} | {"MASTER_ADDR": "127.0.0.1"}
+    assigned: dict[str, object] = {"RANK": rank, "WORLD_SIZE": size}
+    assigned |= {"LOCAL_RANK": place[0], "LOCAL_WORLD_SIZE": place[1]}
+    assigned |= {"MASTER_ADDR": store[0], "MASTER_PORT": store[1]}
+    return {name: str(value) for name, value in assigned.items()}
 
 
 def uses_tcp(variables: Mapping[str, str] | None = None) -> bool:
