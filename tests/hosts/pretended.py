@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import hocket
-from hocket.runtime.rendezvous import hosts
+from hocket.runtime.rendezvous import star
 
 KEY = bytes(range(32)).hex()
 LIMIT_SECONDS = 60.0
@@ -67,7 +67,7 @@ def _be(
 ) -> None:
     outcome, status = Outcome(), 0
     try:
-        hosts.identity = lambda: name
+        star.identity = lambda: name
         os.environ["HOCKET_KEY"] = key
         signal.alarm(int(LIMIT_SECONDS))
         before(rank)

@@ -18,8 +18,8 @@ from hocket.runtime.network.handshake import KEY_BYTES, Credentials
 from hocket.runtime.network.job_key import job_key
 from hocket.runtime.ranks.cores import CoresOfHosts, beside, far, neighbours, own_cores
 from hocket.runtime.ranks.environment import Environment, link_here, may_attach, uses_tcp
-from hocket.runtime.rendezvous import hosts
-from hocket.runtime.rendezvous.hosts import Gathered, Offer
+from hocket.runtime.rendezvous import star
+from hocket.runtime.rendezvous.star import Gathered, Offer
 from hocket.runtime.rendezvous.join import join
 from hocket.runtime.traces import trace
 
@@ -169,7 +169,7 @@ class _Meeting:
         if environment.board is not None:
             key = job_key()
             offer = Offer(self.arena.descriptor, self.arena.num_bytes, hello, configuration, self._make_door)
-            gathered = hosts.meet(environment, None if key is None else key.key, offer)
+            gathered = star.meet(environment, None if key is None else key.key, offer)
             return gathered, gathered.key
         if self.tcp:
             hello["doors"] = self._make_door(["127.0.0.1"])

@@ -78,7 +78,7 @@ _encode = msgspec.msgpack.encode
 
 
 @dataclass(eq=False)
-class _Peer:
+class _Leader:
     """The leader of another host; on all hosts but rank 0's the only one is rank 0."""
 
     rank: int
@@ -101,7 +101,7 @@ class Agent:
         by_leader = {host[0]: host for host in hosts}
         others = [other for host in hosts if host[0] != rank for other in host]
         self._peers = [
-            _Peer(other, link, by_leader[other] if self._is_root else others) for other, link in links.items()
+            _Leader(other, link, by_leader[other] if self._is_root else others) for other, link in links.items()
         ]
         self._decided: set[int] = set()
         self._beat_at = 0.0
@@ -152,7 +152,7 @@ class Agent:
             if number >> 32:
                 self._tell_all(Ask())
             self._look_at = max(time.monotonic(), self._looked_at + _LEAST_SECONDS)
-        elif isinstance(data, _Peer):
+        elif isinstance(data, _Leader):
             self._attend(data)
         else:
             return False
@@ -210,7 +210,7 @@ class Agent:
 
     # What comes from other hosts
 
-    def _attend(self, peer: _Peer) -> None:
+    def _attend(self, peer: _Leader) -> None:
         try:
             for data in peer.link.receive():
                 message = _decoder.decode(data)
@@ -222,7 +222,7 @@ class Agent:
         except msgspec.DecodeError as error:
             self._lose(peer, LinkEndedError(f"it has sent what is no message: {error}"))
 
-    def _hear(self, peer: _Peer, message: Message) -> None:
+    def _hear(self, peer: _Leader, message: Message) -> None:
         if isinstance(message, News):
             self._pass_on(message, peer)
             self._mirrors.apply(message.pages, message.wakes)
@@ -243,11 +243,11 @@ class Agent:
             peer.has_left = True
             self._look_at = 0.0
 
-    def _pass_on(self, message: Message, source: _Peer) -> None:
+    def _pass_on(self, message: Message, source: _Leader) -> None:
         if self._is_root:
             self._tell_all(message, source)
 
-    def _tell_all(self, message: Message, but: _Peer | None = None) -> None:
+    def _tell_all(self, message: Message, but: _Leader | None = None) -> None:
         data = _encode(message)
         for peer in list(self._peers):
             if peer is but:
@@ -258,12 +258,12 @@ class Agent:
             except LinkEndedError as error:
                 self._lose(peer, error)
 
-    def _watch(self, peer: _Peer) -> None:
+    def _watch(self, peer: _Leader) -> None:
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.link.has_pending else 0)
         if self._selector.get_key(peer.link.connection).events != wanted:
             self._selector.modify(peer.link.connection, wanted, peer)
 
-    def _lose(self, peer: _Peer, error: LinkEndedError) -> None:
+    def _lose(self, peer: _Leader, error: LinkEndedError) -> None:
         """The connection to another host has ended: unless its ranks had left, all hear that they cannot be reached."""
         if peer not in self._peers:
             return

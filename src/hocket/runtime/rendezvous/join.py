@@ -134,7 +134,7 @@ class _Guest:
     def __init__(self, environment: Environment, descriptor: int, hello: Encoded, deadline: float) -> None:
         self.environment, self.descriptor, self.deadline = environment, descriptor, deadline
         self._first = f"rank {environment.here[0]}"
-        # One more descriptor than ranks: see hosts.py.
+        # One more descriptor than ranks: see star.py.
         self._num_descriptors = environment.size + (len(environment.here) < environment.size)
         self._notice_at = time.monotonic() + host.NOTICE_SECONDS
         self._pause_seconds = 0.001

@@ -83,7 +83,7 @@ def meet(environment: Environment, key: bytes | None, offer: Offer) -> Gathered:
     """
     deadline = time.monotonic() + environment.timeout_seconds
     assert environment.board is not None
-    side = _Root if environment.rank == 0 else _Guest
+    side = _Root if environment.rank == 0 else _Caller
     with contextlib.closing(side(environment, environment.board, key, offer, deadline)) as here:
         here.gather()
         try:
@@ -279,7 +279,7 @@ class _Root(_Side):
         self._tell(protocol.Failure(str(failure), list(failure.missing)[: protocol.MAX_MISSING], failure.follows))
 
 
-class _Guest(_Side):
+class _Caller(_Side):
     """The side of all ranks but rank 0."""
 
     def __init__(
