@@ -367,7 +367,9 @@ def _with_ranks(step: Step, place: npt.NDArray[np.int64]) -> Step:
 
 
 def _with_chunks(step: Step, there: Mapping[Buffer, Ints], left_out: Bools) -> Step:
-    """Chunk c of a buffer as there[buffer][c]; scratch stays. left_out[rank, slot] follows what is left out through it."""
+    """Chunk c of a buffer as there[buffer][c]; scratch stays. left_out[rank, slot] follows through it what
+    is left out.
+    """
     contiguous = all(bool((np.diff(one) == 1).all()) and one[0] != _LEFT_OUT for one in there.values())
     step, rows = (step, np.arange(len(step))) if contiguous else step.spread()
     moved = []
