@@ -20,9 +20,10 @@ HOSTS = "dgx-h100:2"
 def test_groups_and_a_grid_change_what_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
     call = ("simulate", "all_reduce", "-b", "1M", "--topology", HOSTS, "--algorithm")
     by_host = json_of(capsys, *call, "hierarchical", "--groups", "8,8")
-    by_default = json_of(capsys, *call, "hierarchical")
-    assert (by_host["groups"], by_default["groups"]) == ([8, 8], [4, 4, 4, 4])
-    assert by_host["seconds"] != by_default["seconds"]
+    by_four = json_of(capsys, *call, "hierarchical", "--groups", "4,4,4,4")
+    assert (by_host["groups"], by_four["groups"]) == ([8, 8], [4, 4, 4, 4])
+    assert by_host["seconds"] != by_four["seconds"]
+    assert json_of(capsys, *call, "hierarchical") == by_host, "as in a job on such hosts"
     flat, square = (json_of(capsys, *call, "torus", "--dims", dims) for dims in ("2x8", "4x4"))
     assert (flat["dims"], square["dims"]) == ([2, 8], [4, 4]) and flat["seconds"] != square["seconds"]
     text = text_of(capsys, *call, "hierarchical", "--groups", "8,8")

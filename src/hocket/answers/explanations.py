@@ -105,8 +105,9 @@ class Explanation(Answer):
 class NetworkExplanation(Answer):
     """What each algorithm costs for a call on a network, and why the fastest wins.
 
-    asked: the algorithms that the call named. candidates: the fastest first. steps: the messages of the fastest one:
-    first and last step, and for each message source, target and bytes. fastest: the fastest algorithm by size.
+    default: what runs in a job on such hosts if nothing names an algorithm; "" if the network has no hosts. asked: the
+    algorithms that the call named. candidates: the fastest first. steps: the messages of the fastest one: first and
+    last step, and for each message source, target and bytes. fastest: the fastest algorithm by size.
     """
 
     collective: str
@@ -114,6 +115,7 @@ class NetworkExplanation(Answer):
     num_ranks: int
     num_bytes: int
     algorithm: str
+    default: str
     asked: tuple[str, ...]
     candidates: tuple[Prediction, ...]
     steps: tuple[dict[str, Any], ...]
@@ -136,7 +138,7 @@ class NetworkExplanation(Answer):
         """Returns the answer as plain values, as `hocket explain --topology ... --json` does."""
         candidates = [one.row() for one in self.candidates]
         fastest = [asdict(one) for one in self.fastest]
-        names = ("collective", "topology", "num_ranks", "num_bytes", "algorithm")
+        names = ("collective", "topology", "num_ranks", "num_bytes", "algorithm", "default")
         plain = {name: getattr(self, name) for name in names} | {"asked": list(self.asked)}
         return plain | {"candidates": candidates, "steps": list(self.steps), "fastest": fastest}
 
