@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         lines = _chosen(orders, arguments.ranks, policy)
     lines = [line for line in lines if arguments.collective in (None, line["collective"])]
     if arguments.tuner_file is not None:
-        _write(arguments.tuner_file, lines, arguments.ranks, len(set(hosts)) or -1, orders[0])
+        _write(arguments.tuner_file, lines, arguments.ranks, len(set(hosts)) or 1, orders[0])
     if arguments.json:
         sizes = [hosts.count(host) for host in sorted(set(hosts))]
         found = {"num_ranks": arguments.ranks, "hosts": sizes, "shares_cores": shares_cores, "choices": lines}
