@@ -20,9 +20,10 @@ HOSTS = "dgx-h100:2"
 def test_groups_and_a_grid_change_what_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
     call = ("simulate", "all_reduce", "-b", "1M", "--topology", HOSTS, "--algorithm")
     by_host = json_of(capsys, *call, "hierarchical", "--groups", "8,8")
-    by_default = json_of(capsys, *call, "hierarchical")
-    assert (by_host["groups"], by_default["groups"]) == ([8, 8], [4, 4, 4, 4])
-    assert by_host["seconds"] != by_default["seconds"]
+    by_four = json_of(capsys, *call, "hierarchical", "--groups", "4,4,4,4")
+    assert (by_host["groups"], by_four["groups"]) == ([8, 8], [4, 4, 4, 4])
+    assert by_host["seconds"] != by_four["seconds"]
+    assert json_of(capsys, *call, "hierarchical") == by_host, "as in a job on such hosts"
     flat, square = (json_of(capsys, *call, "torus", "--dims", dims) for dims in ("2x8", "4x4"))
     assert (flat["dims"], square["dims"]) == ([2, 8], [4, 4]) and flat["seconds"] != square["seconds"]
     text = text_of(capsys, *call, "hierarchical", "--groups", "8,8")
@@ -56,8 +57,8 @@ def test_of_all_algorithms_those_that_work_with_groups_are_named(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = text_of(capsys, command, "all_reduce", "--topology", "ring:5", "-b", "1M", "--groups", "3,2")
-    expected = "torus in a grid of 5x1; hierarchical in groups of 3, 2; other algorithms take no groups and no grid\n"
-    assert expected in text
+    assert "torus in a grid of 5x1" in text and "hierarchical in groups of 3, 2" in text
+    assert text.partition("; other algorithms take no groups and no grid\n")[1]
 
 
 @pytest.mark.parametrize("collective", ["broadcast", "reduce"])
@@ -66,12 +67,14 @@ def test_an_algorithm_in_groups_is_tried_where_another_has_the_same_schedule(
     command: str, collective: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = text_of(capsys, command, collective, "-b", "1K", "--topology", "ring:4", "--groups", "2,2")
-    assert "\n hierarchical " in text and "hierarchical in 2 groups of 2; other algorithms take no groups" in text
+    assert "\n hierarchical " in text and "hierarchical in 2 groups of 2" in text
+    assert "; other algorithms take no groups" in text
 
 
 def test_a_proof_of_all_algorithms_for_groups_is_of_those_that_take_them() -> None:
     found = hocket.verify(collective="broadcast", groups=(3, 2))
-    assert found and [one.name for one in found.algorithms] == ["hierarchical"]
+    names = [one.name for one in found.algorithms]
+    assert found and "hierarchical" in names and all(name.startswith("hierarchical") for name in names)
     with pytest.raises(ValueError, match="expected an algorithm of all_gather_v that takes dims; found none"):
         hocket.verify(collective="all_gather_v", dims=(2, 2))
 
@@ -118,12 +121,12 @@ def test_bench_runs_the_groups(bench: Callable[..., str], monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("simulate all_reduce --algorithm ring --topology ring:4 --groups 2,2", "takes them, one of hierarchical; "),
+        ("simulate all_reduce --algorithm ring --topology ring:4 --groups 2,2", "takes them, one of hierarchical, "),
         ("simulate all_reduce --algorithm torus --topology ring:4 -n 4 --dims 3x1", "whose product is 4; found (3, 1)"),
         ("explain broadcast -b 8 --topology ring:4 --dims 2x2", "dims: no algorithm of broadcast takes them; leave "),
         ("simulate scatter --algorithm direct --topology ring:4 --dims 2x2", "dims: no algorithm of scatter takes "),
         ("explain all_reduce -b 8 -n 4 --groups 2,2", "expected a topology (--topology) for groups; found none"),
-        ("bench all_reduce --groups 2,2", "one of hierarchical; found no algorithm"),
+        ("bench all_reduce --groups 2,2", "; found no algorithm"),
         ("bench all_reduce --algorithm hierarchical -g 3 --groups 2,2", "whose sum is 3; found (2, 2)"),
         ("bench sendrecv --dims 2x2", "expected no --dims for sendrecv, which uses no algorithm"),
     ],

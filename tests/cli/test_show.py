@@ -237,6 +237,8 @@ def test_the_table_of_the_choice(elsewhere: Path, capsys: pytest.CaptureFixture[
     assert ["rank", "all_reduce", "shared", *two[0]] in lines
     assert ["reduce", "any", "any", "binomial"] in lines
     assert '"shared" is for jobs whose ranks share cores, "one each" for all others' in text
+    assert ["on", "hosts", "up", "to", "2", "hosts", "up", "to", "32", "KiB", "hierarchical_leaders"] in lines
+    assert 'for ranks on 2 or more hosts the lines "on hosts" go first' in text
     assert "--ranks N shows what runs in this environment" in text
 
 
@@ -246,12 +248,17 @@ def test_the_table_of_one_order_and_collective(elsewhere: Path, capsys: pytest.C
     assert {line["order"] for line in choices} == {"invariant"}
     assert {line["collective"] for line in choices} == set(COLLECTIVES)
     _, text = show(capsys, "choice", "--order", "invariant", "--collective", "all_reduce", "--json")
-    found = [(line["max_ranks"], line["max_bytes"], line["algorithm"]) for line in json.loads(text)["choices"]]
+    choices = json.loads(text)["choices"]
+    assert not any(line["several_hosts"] for line in choices), "flat ones keep the tree"
+    found = [(line["max_ranks"], line["max_bytes"], line["algorithm"]) for line in choices]
     assert found == [(2, 4 << 20, "direct"), (None, 4 << 10, "tree"), (None, None, "halving_doubling")]
     assert json.loads(text)["shares_cores"] is None
     assert all(line["shares_cores"] is None for line in json.loads(text)["choices"])
     _, text = show(capsys, "choice", "--order", "fast", "--collective", "reduce", "--json")
-    assert [line["shares_cores"] for line in json.loads(text)["choices"]] == [True] * 3 + [False] * 3
+    choices = json.loads(text)["choices"]
+    assert [line["shares_cores"] for line in choices if not line["several_hosts"]] == [True] * 3 + [False] * 3
+    on_hosts = [(line["max_hosts"], line["max_bytes"]) for line in choices if line["several_hosts"]]
+    assert on_hosts == [(2, None), (8, 8 << 10), (None, 32 << 10), (None, None)]
 
 
 def test_the_orders_are_those_of_the_choice() -> None:
@@ -313,6 +320,20 @@ def test_brackets_and_colons_in_a_name_are_printed_as_they_are(
         assert code == 0 and ["any", name, "tuner", "file"] in [line.split()[-4:] for line in text.splitlines()]
 
 
+@pytest.mark.parametrize(("hosts", "given", "sizes"), [("2", ["-n", "4"], [2, 2]), ("3,1", [], [3, 1])])
+def test_the_choice_on_several_hosts(
+    hosts: str, given: list[str], sizes: list[int], elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("choice", "--hosts", hosts, *given, "--order", "fast", "--collective", "all_reduce")
+    _, text = show(capsys, *arguments)
+    assert "above 32 KiB  hierarchical_direct" in text and "The ranks are on 2 hosts." in text
+    _, text = show(capsys, *arguments, "--tuner-file", "mine.csv", "--json")
+    found = json.loads(text[text.index("{") :])
+    assert (found["num_ranks"], found["hosts"]) == (4, sizes)
+    assert [line["algorithm"] for line in found["choices"]] == ["hierarchical_leaders", "hierarchical_direct"]
+    assert {(rule.num_nodes, rule.num_ranks) for rule in read("mine.csv")} == {(2, 4)}
+
+
 def test_a_choice_that_is_refused_is_shown(
     elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,6 +357,10 @@ def test_a_choice_that_is_refused_is_shown(
         (["no_such_file.py"], "no_such_file.py"),
         (["ring", "-n", "99999999"], "ranks: expected at most 65536 for a picture, because "),
         (["choice", "-n", "0"], "ranks: expected at least 1, found 0"),
+        (["choice", "--hosts", "2"], "hosts: expected ranks (--ranks), which 2 hosts have together; found none"),
+        (["choice", "--hosts", "3,2", "-n", "4"], "or numbers of ranks whose sum is 4; found (3, 2)"),
+        (["choice", "--hosts", "5", "-n", "4"], "hosts: expected a number of hosts, at most one for each rank, or"),
+        (["ring", "--hosts", "2"], "--hosts belongs to `hocket show choice`; found 'ring'"),
         (["choice", "-n", "9" * 30], "ranks: expected at most 1024 on one host; found 999"),
         (["choice", "-n", "2", "--tuner-file", "/nonexistent/x"], "expected an existing folder for /nonexistent/x"),
         (["choice", "-n", "2", "--tuner-file", "/dev/full"], "found '/dev/full': No space left on device"),

@@ -202,6 +202,11 @@ def test_by_default_ranks_are_few_and_the_cores_and_more(monkeypatch: pytest.Mon
         (["-n", "2,2000"], "ranks: expected at most 1024 on one host; found 2000"),
         (["-n", "2", "--sizes", "100000G"], "this host has .*; choose a smaller --sizes, or --ranks"),
         (["--measure", "-n", "2", "-o", "a", "--seconds", "3"], "expected no --ranks, --seconds, --output"),
+        (
+            ["--hosts", "-n", "2", "--measure", "--no-check"],
+            "--hosts times no .*: expected no --ranks, --measure",
+        ),
+        (["--hosts"], "this process is a rank alone; start it on every rank, for example `hocket run -n 2"),
         (["-o", "."], "expected a writable file; found '.': Is a directory"),
     ],
 )

@@ -225,13 +225,17 @@ def test_algo_that_cannot_be_understood_is_refused_at_once(text: str, message: s
 def test_a_list_that_leaves_nothing_refuses_the_call() -> None:
     for text, collective, there in (
         ("ring", "broadcast", "binomial, chain, direct, .*, split_binary"),
-        ("barrier:^direct,dissemination,recursive_doubling", "barrier", "direct, dissemination, recursive_doubling"),
+        (
+            "barrier:^direct,dissemination,hierarchical_leaders,recursive_doubling",
+            "barrier",
+            "direct, dissemination, hierarchical_leaders, recursive_doubling",
+        ),
         ("gather_v:^direct", "gather_v", "direct"),
         # Neither takes 3 ranks; neither is suggested, nor the third one that does not take 3 ranks.
         (
             "hypercube,neighbor_exchange",
             "all_gather",
-            "bidirectional_ring, bruck, direct, hierarchical, knomial, non.*",
+            "bidirectional_ring, bruck, direct, hierarchical, hierarchical_direct, knomial, non.*",
         ),
     ):
         message = (
@@ -344,11 +348,11 @@ def test_who_wanted_what_lacks_the_label_is_told() -> None:
     for policy, message in (
         (heeding("ring,tree"), "HOCKET_ALGO allows ring,tree, without the label rank_order for 4 ranks"),
         (
-            heeding("all_reduce:^direct,direct_two_shot,knomial,parameter_server"),
-            r"allows all_reduce:\^direct,direct_two_shot,knomial,parameter_server, without",
+            heeding("all_reduce:^direct,direct_two_shot,hierarchical_gather,knomial,parameter_server"),
+            r"allows all_reduce:\^direct,direct_two_shot,hierarchical_gather,knomial,parameter_server, without",
         ),
     ):
-        expected = "expected one of direct, direct_two_shot, knomial, parameter_server$"
+        expected = "expected one of direct, direct_two_shot, hierarchical_gather, knomial, parameter_server$"
         with pytest.raises(ValueError, match=rf"^all_reduce: .*{message}.*{expected}"):
             choose("all_reduce", 4, 100, "rank", policy)
     assert choose("all_reduce", 4, 100, "rank", Policy((Rule("all_reduce", 0, -1, "ring"),))) == "direct"

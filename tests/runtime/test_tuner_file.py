@@ -1,5 +1,6 @@
 """Tuner files in NCCL's format: read, written, refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from hocket.algorithms import ALGORITHMS, algorithm
 from hocket.runtime import Rule
-from hocket.runtime.choice.tuner_file import read, read_configured, write
+from hocket.runtime.choice.tuner_file import read, read_configured, update, write
 
 EXAMPLE = """\
 # As NCCL's example tuner describes it; blank lines and comments mean nothing.
@@ -162,3 +163,12 @@ def test_what_is_written_is_what_nccls_example_tuner_reads(tmp_path: Path) -> No
     assert all(int(one[1]) >= 0 for one in fields)
     with_optional = [",".join(one) for one in fields][1]
     assert with_optional == "allreduce,65537,1048576,ring,ll128,4,4,32,1,-1"
+
+
+def test_lines_for_several_hosts_stay_when_one_host_is_tuned(tmp_path: Path) -> None:
+    file = tmp_path / "tuner.conf"
+    several, one = (Rule("all_reduce", 0, -1, "ring", num_nodes=nodes, num_ranks=4) for nodes in (2, 1))
+    write(file, [several, one, replace(one, num_nodes=-1)])
+    new = replace(one, algorithm="tree")
+    assert update(file, [new], {("all_reduce", 4)}) == [several]
+    assert read(file) == (new, several)

@@ -120,4 +120,6 @@ def test_every_measured_size_gets_one_of_its_winners(
 
 
 def test_a_rule_is_about_its_collective_and_rank_count() -> None:
-    assert merged("broadcast", 8, {64: ["direct"]}, {}) == [Rule("broadcast", 0, -1, "direct", num_ranks=8)]
+    assert merged("broadcast", 8, {64: ["direct"]}, {}) == [
+        Rule("broadcast", 0, -1, "direct", num_nodes=1, num_ranks=8)
+    ]

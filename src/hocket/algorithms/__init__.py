@@ -9,7 +9,7 @@ import sys
 from types import ModuleType
 
 from hocket.algorithms import programs
-from hocket.algorithms.layout import Layout
+from hocket.algorithms.layout import GroupsOfRanks, Layout, groups_by_host
 from hocket.algorithms.listing import Algorithms, list_algorithms
 from hocket.algorithms.loading import find, load, only
 from hocket.algorithms.promise import said
@@ -28,11 +28,13 @@ __all__ = [
     "ALGORITHMS",
     "Algorithm",
     "Algorithms",
+    "GroupsOfRanks",
     "Layout",
     "add_algorithms",
     "algorithm",
     "check_taken",
     "find",
+    "groups_by_host",
     "is_built_in",
     "list_algorithms",
     "load",

@@ -41,11 +41,12 @@ def hierarchical(*levels: Algorithm) -> Algorithm:
       across.
     - all_gather across, then inside: all_gather. reduce_scatter inside, then across: reduce_scatter. Every block enters
       a group, or leaves it, once.
-    - broadcast across, then inside: broadcast. reduce inside, then across: reduce. The root and its counterparts
-      communicate across.
+    - broadcast across, then inside: broadcast. reduce inside, then across: reduce. gather inside, then across: gather.
+      The root and its counterparts communicate across.
 
-    It takes groups=; near_square(p) is the default. A level's condition on the number of ranks applies to the size of
-    every group, or to the number of groups. ScheduleError for any other levels.
+    all_gather_v and reduce_scatter_v are made as all_gather and reduce_scatter. It takes groups=; near_square(p) is the
+    default. A level's condition on the number of ranks applies to the size of every group, or to the number of groups.
+    ScheduleError for any other levels.
     """
     names = tuple(level.collective for level in levels)
     if names not in _MAKERS:
@@ -119,6 +120,30 @@ def _rooted(layout: Layout, across: Algorithm, inside: Algorithm) -> Schedule:
     return replace(compose.then(*order, collective="all_reduce"), collective=across.collective, root=layout.root)
 
 
+def _gathered(layout: Layout, inside: Algorithm, across: Algorithm) -> Schedule:
+    """gather: the root's counterparts gather inside, and then the root gathers all blocks of each of their groups."""
+    p, (first, sizes), (group, leader) = layout.num_ranks, groups_of(layout), place_of_root(layout)
+    parts = []
+    for rank, size in zip(first.tolist(), sizes.tolist(), strict=True):
+        part = inside.build(size, leader % size)
+        chunks = _chunks_of(rank + np.arange(size)[:, None], part.chunks_per_block)
+        num_chunks = p * part.chunks_per_block
+        ranks = range(rank, rank + size)
+        parts.append(compose.on(part, ranks, p, chunks=chunks, num_chunks=num_chunks, collective="all_gather"))
+    outer = across.build(len(sizes), group)
+    k, blocks = outer.chunks_per_block, _blocks(layout, np.arange(sizes.max())).T
+    whole = compose.on(
+        compose.refine(outer, int(sizes.max())),
+        (first + leader % sizes).tolist(),
+        p,
+        chunks=_chunks_of(blocks, k),
+        num_chunks=p * k,
+        collective="all_gather",
+    )
+    made = compose.then(compose.beside(*parts), whole, collective="all_gather")
+    return replace(made, collective="gather", root=layout.root)
+
+
 def _in_blocks(layout: Layout, across: Algorithm, inside: Algorithm) -> Schedule:
     """all_gather or reduce_scatter: blocks of counterparts go across; inside, all blocks that each of them collects."""
     collective, p = across.collective, layout.num_ranks
@@ -139,7 +164,7 @@ def _in_blocks(layout: Layout, across: Algorithm, inside: Algorithm) -> Schedule
         for layer in layers[size]
     ]
     levels = [compose.beside(*level) for level in (outer, inner)]
-    if collective == "reduce_scatter":
+    if across.collective.startswith("reduce_scatter"):
         levels.reverse()
     return compose.then(*levels, collective=collective)
 
@@ -171,10 +196,16 @@ _MAKERS: dict[tuple[str, ...], tuple[str, Callable[..., Schedule]]] = {
     ("reduce_scatter", "all_reduce", "all_gather"): ("all_reduce", _sharded),
     ("reduce", "all_reduce", "broadcast"): ("all_reduce", _led),
     ("all_gather", "all_gather"): ("all_gather", _in_blocks),
+    ("all_gather_v", "all_gather_v"): ("all_gather_v", _in_blocks),
     ("reduce_scatter", "reduce_scatter"): (
         "reduce_scatter",
         lambda layout, inside, across: _in_blocks(layout, across, inside),
     ),
+    ("reduce_scatter_v", "reduce_scatter_v"): (
+        "reduce_scatter_v",
+        lambda layout, inside, across: _in_blocks(layout, across, inside),
+    ),
+    ("gather", "gather"): ("gather", _gathered),
     ("broadcast", "broadcast"): ("broadcast", _rooted),
     ("reduce", "reduce"): ("reduce", lambda layout, inside, across: _rooted(layout, across, inside)),
 }

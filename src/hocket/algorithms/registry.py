@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
-from hocket.algorithms.layout import Constraint, Layout, Parameter, partition
+from hocket.algorithms.layout import Constraint, GroupsOfRanks, Layout, Parameter, partition, ranks_in_order
 from hocket.algorithms.promise import Formula, Promise, parse
 from hocket.algorithms.user_code import (
     blamed_on,
@@ -76,19 +76,20 @@ class Algorithm:
         num_ranks: int,
         root: int = 0,
         *,
-        groups: Sequence[int] | None = None,
+        groups: GroupsOfRanks | None = None,
         dims: Sequence[int] | None = None,
     ) -> Schedule:
         """The schedule for this many ranks. It is remembered, so a second call costs little.
 
-        groups: the sizes of groups of consecutive ranks; dims: the lengths of a grid of all ranks, the last one
-        fastest. Give them only to an algorithm that takes them; it has a default. ValueError if there is no such
-        schedule; ScheduleError, with the line, if the program that writes it has a mistake.
+        groups: the sizes of groups of consecutive ranks, or the ranks of each group; dims: the lengths of a grid of all
+        ranks, the last one fastest. Give them only to an algorithm that takes them; it has a default. ValueError if
+        there is no such schedule; ScheduleError, with the line, if the program that writes it has a mistake.
         """
         layout = self.layout(num_ranks, root, groups=groups, dims=dims)
         try:
             with self._in_its_code(num_ranks):
-                return self._build(layout)
+                made = self._build(replace(layout, order=None))
+                return made if layout.order is None else compose.on(made, layout.order, layout.num_ranks)
         except ScheduleError as error:
             named = str(layout)
             if named not in str(error):
@@ -100,7 +101,7 @@ class Algorithm:
         num_ranks: int,
         root: int = 0,
         *,
-        groups: Sequence[int] | None = None,
+        groups: GroupsOfRanks | None = None,
         dims: Sequence[int] | None = None,
     ) -> Layout:
         """What the program is told about the ranks, checked, with the algorithm's defaults."""
@@ -116,15 +117,20 @@ class Algorithm:
         if not 0 <= root < num_ranks:
             raise ValueError(f"{self}: expected a root from 0 to {num_ranks - 1}, found {root}")
         told: dict[str, tuple[int, ...]] = {}
+        order: tuple[int, ...] | None = None
         for name, default, given in (("groups", self.groups, groups), ("dims", self.dims, dims)):
             if default is None and given is not None:
                 raise ValueError(f"{self}: expected no {name}, which it does not take; found {given}")
             if given is not None:
-                told[name] = partition(f"{self}: expected {name}", name, given, num_ranks)
+                expected = f"{self}: expected {name}"
+                if name == "groups":
+                    given, order = ranks_in_order(expected, given, num_ranks)
+                told[name] = partition(expected, name, given, num_ranks)
             elif default is not None:
                 with self._in_its_code(num_ranks):
                     told[name] = default_partition(name, default(num_ranks), num_ranks)
-        return Layout(num_ranks, root if find_collective(self.collective).rooted else 0, **told)
+        root = 0 if not find_collective(self.collective).rooted else root if order is None else order.index(root)
+        return Layout(num_ranks, root, **told, order=order)
 
     def allows(self, num_ranks: int) -> bool:
         """Whether there is a schedule for this many ranks."""
@@ -138,7 +144,7 @@ class Algorithm:
         num_ranks: int,
         root: int = 0,
         *,
-        groups: Sequence[int] | None = None,
+        groups: GroupsOfRanks | None = None,
         dims: Sequence[int] | None = None,
     ) -> Declared:
         """The promises for these arguments of build."""
@@ -146,14 +152,18 @@ class Algorithm:
         with self._in_its_code(num_ranks):
             steps = None if self.steps is None else whole_number("steps", layout.call(self.steps))
             sent = None if self.sent is None else number("sent", layout.call(self.sent))
-        return Declared(steps, sent, self.labels)
+        return Declared(steps, sent, self.labels_in(layout))
+
+    def labels_in(self, layout: Layout) -> frozenset[str]:
+        """The promised labels that hold for this layout: in another order of ranks, none that is about rank numbers."""
+        return self.labels if layout.order is None else self.labels - {"rank_order", "balanced_tree"}
 
     def verify(
         self,
         num_ranks: int,
         root: int = 0,
         *,
-        groups: Sequence[int] | None = None,
+        groups: GroupsOfRanks | None = None,
         dims: Sequence[int] | None = None,
         **options: Any,
     ) -> Certificate:
@@ -229,9 +239,7 @@ class Algorithm:
         result = compose.collective_of_reversed(self.collective)
         return _composed(result, f"{self.name}.reversed()", compose.reversed, self)
 
-    def taken(
-        self, groups: Sequence[int] | None = None, dims: Sequence[int] | None = None
-    ) -> dict[str, Sequence[int] | None]:
+    def taken(self, groups: GroupsOfRanks | None = None, dims: Sequence[int] | None = None) -> dict[str, Any]:
         """Those of these groups and dims that this algorithm takes, as arguments of build; the others are None."""
         return {"groups": groups if self.groups else None, "dims": dims if self.dims else None}
 

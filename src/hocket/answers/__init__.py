@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from hocket.answers.explanations import NetworkExplanation as NetworkExplanation
     from hocket.answers.explanations import SizeRange as SizeRange
     from hocket.answers.explanations import explain as explain
+    from hocket.answers.host_crossings import Crossing as Crossing
+    from hocket.answers.host_crossings import HostsExplanation as HostsExplanation
     from hocket.answers.limits import MOST_BYTES as MOST_BYTES
     from hocket.answers.limits import MOST_COUNT as MOST_COUNT
     from hocket.answers.limits import MOST_RANKS as MOST_RANKS
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from hocket.answers.proofs import verify as verify
     from hocket.answers.quantities import parse_size as parse_size
     from hocket.answers.quantities import ranks_of_layout as ranks_of_layout
+    from hocket.answers.quantities import read_hosts as read_hosts
     from hocket.answers.quantities import read_rank_counts as read_rank_counts
     from hocket.answers.shown import ShownSchedule as ShownSchedule
     from hocket.answers.shown import show as show
@@ -45,12 +48,13 @@ else:
         {
             "answer": ["Answer"],
             "explanations": ["Candidate", "Explanation", "NetworkExplanation", "SizeRange", "explain"],
+            "host_crossings": ["Crossing", "HostsExplanation"],
             "limits": ["MOST_BYTES", "MOST_COUNT", "MOST_RANKS", "check_memory", "check_ranks"],
             "network_options": ["PLACEHOLDER"],
             "networks": ["LinkClass", "Network", "topology"],
             "predictions": ["Prediction", "fastest_of", "simulate"],
             "proofs": ["Breach", "Proof", "ProvedAlgorithm", "verify"],
-            "quantities": ["parse_size", "ranks_of_layout", "read_rank_counts"],
+            "quantities": ["parse_size", "ranks_of_layout", "read_hosts", "read_rank_counts"],
             "shown": ["ShownSchedule", "show"],
             "shown_collective": ["HeldBlock", "ShownCollective"],
             "simulation_case": ["DEFAULT_BYTES", "SimulationCase", "cases_of"],

@@ -5,11 +5,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hocket.answers.answer import Answer
+from hocket.answers.host_crossings import HostsExplanation, explain_on_hosts
 from hocket.answers.limits import check_memory, check_ranks
 from hocket.answers.network_options import read_links
 from hocket.answers.networks import Network, named_network
 from hocket.answers.predictions import Prediction
-from hocket.answers.quantities import parse_size, ranks_of_layout, read_layout, read_num_ranks
+from hocket.answers.quantities import parse_size, ranks_of_layout, read_hosts, read_layout, read_num_ranks
 from hocket.answers.simulation_case import DEFAULT_BYTES, SimulationCase, algorithms_of, check_collective
 from hocket.answers.ways import Ways, ways_of
 from hocket.overloads import overload
@@ -104,8 +105,9 @@ class Explanation(Answer):
 class NetworkExplanation(Answer):
     """What each algorithm costs for a call on a network, and why the fastest wins.
 
-    asked: the algorithms that the call named. candidates: the fastest first. steps: the messages of the fastest one:
-    first and last step, and for each message source, target and bytes. fastest: the fastest algorithm by size.
+    default: what runs in a job on such hosts if nothing names an algorithm; "" if the network has no hosts. asked: the
+    algorithms that the call named. candidates: the fastest first. steps: the messages of the fastest one: first and
+    last step, and for each message source, target and bytes. fastest: the fastest algorithm by size.
     """
 
     collective: str
@@ -113,6 +115,7 @@ class NetworkExplanation(Answer):
     num_ranks: int
     num_bytes: int
     algorithm: str
+    default: str
     asked: tuple[str, ...]
     candidates: tuple[Prediction, ...]
     steps: tuple[dict[str, Any], ...]
@@ -135,7 +138,7 @@ class NetworkExplanation(Answer):
         """Returns the answer as plain values, as `hocket explain --topology ... --json` does."""
         candidates = [one.row() for one in self.candidates]
         fastest = [asdict(one) for one in self.fastest]
-        names = ("collective", "topology", "num_ranks", "num_bytes", "algorithm")
+        names = ("collective", "topology", "num_ranks", "num_bytes", "algorithm", "default")
         plain = {name: getattr(self, name) for name in names} | {"asked": list(self.asked)}
         return plain | {"candidates": candidates, "steps": list(self.steps), "fastest": fastest}
 
@@ -166,6 +169,15 @@ def explain(
     num_bytes: int | str | None = ...,
     ranks: int | None = ...,
     *,
+    hosts: int | Sequence[int],
+    algorithm: "str | Algorithm | Sequence[str | Algorithm]" = ...,
+) -> HostsExplanation: ...
+@overload
+def explain(
+    collective: str,
+    num_bytes: int | str | None = ...,
+    ranks: int | None = ...,
+    *,
     topology: "str | Network | Topology",
     algorithm: "str | Algorithm | Sequence[str | Algorithm]" = ...,
     links: str | Sequence[str] = ...,
@@ -188,7 +200,8 @@ def explain(
     overhead: str = ...,
     groups: Sequence[int] | None = ...,
     dims: Sequence[int] | None = ...,
-) -> Explanation | NetworkExplanation: ...
+    hosts: int | Sequence[int] | None = ...,
+) -> Explanation | NetworkExplanation | HostsExplanation: ...
 
 
 def explain(
@@ -204,20 +217,28 @@ def explain(
     overhead: str = "",
     groups: Sequence[int] | None = None,
     dims: Sequence[int] | None = None,
-) -> Explanation | NetworkExplanation:
+    hosts: int | Sequence[int] | None = None,
+) -> Explanation | NetworkExplanation | HostsExplanation:
     """Explains which algorithm runs for a call, what each would cost, and why one of them wins.
 
     num_bytes: the size of the whole vector, a number or text such as "64M" (the default); not for barrier. With
-    `ranks` alone the call is explained on this host; measure=True times the algorithms now. With `topology`,
-    KIND:ARGS, a file, or what hocket.topology returns, all costs are simulated on that network, among its first
-    `ranks` ranks; links, reduce and overhead change it as the options of `hocket simulate` do; groups and dims are
-    for algorithms that take them. algorithm: FILE.py:NAME, what @hocket.algorithm returns, or several, to compare
-    with the built-in algorithms. Raises ValueError for a bad argument, TopologyError for an impossible network,
-    VerifyError for an algorithm that breaks a law.
+    `ranks` alone the call is explained on this host; measure=True times the algorithms now. With `hosts`, their number
+    or the number of ranks on each, it is explained by what algorithms carry between hosts. With `topology`, KIND:ARGS,
+    a file, or what hocket.topology returns, all costs are simulated on that network, among its first `ranks` ranks;
+    links, reduce and overhead change it as the options of `hocket simulate` do; groups and dims are for algorithms that
+    take them. algorithm: FILE.py:NAME, what @hocket.algorithm returns, or several, to compare with the built-in
+    algorithms. Raises ValueError for a bad argument, TopologyError for an impossible network, VerifyError for an
+    algorithm that breaks a law.
     """
     from hocket.schedule import find_collective_name
 
     collective = find_collective_name(collective) or collective
+    if hosts is not None and (topology is not None or measure):
+        other = "measure (--measure)" if topology is None else "a topology (--topology), which has hosts of its own"
+        raise ValueError(f"hosts (--hosts) are for counting what goes between them; found also {other}; leave one out")
+    placed = None if hosts is None else read_hosts(hosts, ranks if ranks is None else read_num_ranks(ranks))
+    if placed is not None:
+        ranks = len(placed)
     if topology is None and ranks is None:
         raise ValueError("expected ranks (--ranks), or a topology (--topology); found neither")
     groups, dims = read_layout(groups, dims)
@@ -237,6 +258,8 @@ def explain(
         assert ranks is not None
         for one in own.values():
             one.verify(ranks)
+        if placed is not None:
+            return explain_on_hosts(collective, size, placed, own)
         return _on_host(collective, ranks, size, own, measure=measure)
     from hocket.answers.network_choices import choices_on_network
 

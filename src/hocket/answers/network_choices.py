@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hocket.answers.simulation_case import SimulationCase, candidates, check_layout
+from hocket.answers.simulation_case import SimulationCase, candidates, check_layout, hosts_on
 
 if TYPE_CHECKING:
     from hocket.schedule import Schedule
@@ -19,7 +19,9 @@ def choices_on_network(call: SimulationCase, asked: Collection[str] = ()) -> dic
 
     `call` gives everything but the algorithm. asked: names of algorithms that have a row in any case.
     """
-    names = candidates(call.collective, call.network(), call.groups, call.dims, asked)
+    default = _default(call)
+    shown = (*asked, default) if default else asked
+    names = candidates(call.collective, call.network(), call.groups, call.dims, shown)
     check_layout(_with(call, name, call.num_bytes) for name in names)
     rows = sorted((_with(call, name, call.num_bytes).row() for name in names), key=lambda row: float(row["seconds"]))
     best = _with(call, rows[0]["algorithm"], call.num_bytes)
@@ -34,10 +36,20 @@ def choices_on_network(call: SimulationCase, asked: Collection[str] = ()) -> dic
         "num_ranks": rows[0]["num_ranks"],
         "num_bytes": call.num_bytes,
         "algorithm": rows[0]["algorithm"],
+        "default": default,
         "candidates": rows,
         "steps": steps_of(best.schedule(), call.num_bytes),
         "fastest": list(ranges(sizes, fastest)),
     }
+
+
+def _default(call: SimulationCase) -> str:
+    """Returns the algorithm that the table chooses in a job on these hosts, "" if the network has no hosts."""
+    from hocket.runtime.choice import select
+
+    hosts = hosts_on(call.network())
+    policy = select.Policy().on_hosts(hosts)
+    return select.choose(call.collective, len(hosts), call.num_bytes, "fast", policy) if hosts else ""
 
 
 def _fastest(call: SimulationCase, num_bytes: int, busy: dict[str, float], ahead: str = "") -> str:

@@ -62,6 +62,31 @@ def ranks_of_layout(groups: Sequence[int] | None, dims: Sequence[int] | None) ->
     return None if dims is None else math.prod(dims)
 
 
+def read_hosts(hosts: int | Sequence[int], num_ranks: int | None) -> tuple[int, ...]:
+    """Returns the host of each rank: consecutive ranks on a number of hosts, as evenly as can be, or of given sizes.
+
+    Raises ValueError unless they are as many as the ranks.
+    """
+    try:
+        sizes = (index(hosts),) if not isinstance(hosts, Iterable) else tuple(map(index, hosts))
+    except TypeError:
+        sizes = ()
+    if len(sizes) == 1:
+        if num_ranks is None:
+            raise ValueError(f"hosts: expected ranks (--ranks), which {sizes[0]} hosts have together; found none")
+        if 1 <= sizes[0] <= num_ranks:
+            sizes = tuple(num_ranks // sizes[0] + (host < num_ranks % sizes[0]) for host in range(sizes[0]))
+        else:
+            sizes = ()
+    total = num_ranks or sum(sizes)
+    if not sizes or min(sizes) < 1 or sum(sizes) != total:
+        raise ValueError(
+            f"hosts: expected a number of hosts, at most one for each rank, or numbers of ranks whose sum is {total}; "
+            f"found {hosts!r}"
+        )
+    return tuple(host for host, size in enumerate(sizes) for _ in range(size))
+
+
 def parse_size(asked: int | str) -> int:
     """Returns the bytes of 65536, "8", "64K", "1.5M" or "1G". Raises ValueError for anything else."""
     if isinstance(asked, int):

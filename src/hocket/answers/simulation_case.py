@@ -10,7 +10,7 @@ from hocket.answers.network_options import DEFAULT_LEVEL, read_links
 from hocket.answers.quantities import ranks_of_layout, read_layout
 
 if TYPE_CHECKING:
-    from hocket.algorithms import Algorithm, Layout
+    from hocket.algorithms import Algorithm, GroupsOfRanks, Layout
     from hocket.network import SimulationResult, SwitchTree, Topology
     from hocket.schedule import Schedule
 
@@ -30,7 +30,8 @@ class SimulationCase:
 
     num_ranks: number of ranks, the first ones of the topology; None means all. links, reduce, overhead: texts, as the
     options --link, --reduce and --overhead take them. program: the algorithm itself, if it was given; a case with one
-    stays in this process. groups, dims: only for an algorithm that takes them.
+    stays in this process. groups, dims: only for an algorithm that takes them; without groups, it takes the hosts of
+    the topology.
     """
 
     collective: str
@@ -73,7 +74,7 @@ class SimulationCase:
 
         if self.algorithm == IN_SWITCHES or is_built_in((one := self._found()).source):
             return ""
-        num_ranks, taken = self.network().num_ranks, one.taken(self.groups, self.dims)
+        num_ranks, taken = self.network().num_ranks, self._taken()
         schedule = one.build(num_ranks, self.root, **taken)
         laws, missing = laws_asked(schedule), f"its schedule has {schedule.num_rows:,} rows"
         if laws:
@@ -96,7 +97,7 @@ class SimulationCase:
                 return all_reduce_in_switches(network.num_ranks, int(network.reducing.sum()), pieces)
             return all_reduce_in_tree(_tree(network).parents, pieces)
         one = self._found()
-        return one.build(self.network().num_ranks, self.root, **one.taken(self.groups, self.dims))
+        return one.build(self.network().num_ranks, self.root, **self._taken())
 
     def result(self, *, record: bool = False) -> "SimulationResult":
         """Simulates the call; record=True keeps what was sent when."""
@@ -156,8 +157,11 @@ class SimulationCase:
         }
 
     def _layout(self) -> "Layout":
-        one = self._found()
-        return one.layout(self.network().num_ranks, self.root, **one.taken(self.groups, self.dims))
+        return self._found().layout(self.network().num_ranks, self.root, **self._taken())
+
+    def _taken(self) -> dict[str, Any]:
+        """Returns the groups and the grid for the algorithm, if it takes them."""
+        return self._found().taken(self.groups or groups_on(self.network()), self.dims)
 
     def _found(self) -> "Algorithm":
         from hocket.algorithms import find, only
@@ -165,6 +169,21 @@ class SimulationCase:
         if self.program is not None:
             return self.program
         return only(self.algorithm, find(self.algorithm, self.collective))
+
+
+def hosts_on(network: "Topology") -> list[int]:
+    """Returns the host of each rank; none if all are on one, or if the network has no hosts but only ranks."""
+    hosts: list[int] = network.hosts.tolist()
+    count = len(set(hosts))
+    return hosts if count > 1 and (count < len(hosts) or "host" in network.axes) else []
+
+
+def groups_on(network: "Topology") -> "GroupsOfRanks | None":
+    """Returns the groups of ranks that share a host; None for the defaults of algorithms."""
+    from hocket.algorithms import groups_by_host
+
+    hosts = hosts_on(network)
+    return groups_by_host(hosts) if hosts else None
 
 
 def _known(value: float) -> float | None:
@@ -305,10 +324,12 @@ def candidates(
             "choose some with algorithm= (--algorithm A,...)"
         )
     by_digest: dict[str, str] = {}
+    on_hosts = groups_on(network)
     for (kind, name), one in sorted(ALGORITHMS.items()):
         if kind == collective and one.allows(num_ranks):
             stays = name in asked or not is_built_in(one.source) or any(one.taken(groups, dims).values())
-            by_digest.setdefault(name if stays else one.build(num_ranks).digest, name)
+            key = name if stays else one.build(num_ranks, **one.taken(on_hosts)).digest
+            by_digest.setdefault(key, name)
     return [*by_digest.values(), *([IN_SWITCHES] if switches_reduce(collective, network) else [])]
 
 

@@ -78,6 +78,16 @@ def add_layout(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--dims", type=_grid_lengths, metavar="NxN", help=dims_help)
 
 
+def add_hosts(parser: argparse._ActionsContainer, ranks: str) -> None:
+    """Declares --hosts; `ranks` says what gives the number of ranks."""
+    parser.add_argument(
+        "--hosts",
+        type=lambda text: _numbers(text, ",", "a number of hosts, or the ranks on each, for example 2 or 3,1"),
+        metavar="N|N,...",
+        help=f"{ranks}: number of hosts over which the ranks are spread, or how many ranks each has",
+    )
+
+
 def _group_sizes(text: str) -> tuple[int, ...]:
     return _fitting(_numbers(text, ",", "sizes of groups, for example 3,2"), sum, text)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_FILE = "hocket_tuner.conf"  # the name in tuner_file, repeated here because --help does not load that module
 _FEW_RANKS = (2, 4, 8)
+_ALONE = ("ranks", "collective", "sizes", "seconds", "check", "output")  # options of timing algorithms
 _SPREAD = 0.25  # share of the median; above it, the machine is not quiet
 
 
@@ -38,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output_help = f"the tuner file (default {_DEFAULT_FILE}, read if rank 0 starts in its folder); other lines stay"
     measure_help = "measure only the costs of cores and memory, from which `hocket bench` computes its bounds"
     parser.add_argument("--measure", action="store_true", help=measure_help)
+    hosts_help = (
+        "on every rank of a job, as in `hocket run -n 4 -- hocket tune --hosts`: time messages inside and between "
+        "hosts, and print the network for `hocket simulate`"
+    )
+    parser.add_argument("--hosts", action="store_true", help=hosts_help)
     parser.add_argument("-o", "--output", metavar="FILE", help=output_help)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -54,8 +60,11 @@ def run(arguments: argparse.Namespace) -> int:
     from hocket.runtime.choice import tuner_file
     from hocket.runtime.tuning import tuner
 
+    if arguments.hosts:
+        _check_alone(arguments, "--hosts", [*_ALONE, "measure"])
+        return _measure_links(arguments.json)
     if arguments.measure:
-        _check_alone(arguments)
+        _check_alone(arguments, "--measure", _ALONE)
         check_cache()
         return _measure_machine(arguments.json)
     collectives = _collectives(arguments.collective)
@@ -102,12 +111,12 @@ def _tell(text: str) -> None:
     print_aside(f"hocket tune: {text}")
 
 
-def _check_alone(arguments: argparse.Namespace) -> None:
-    """Raises ValueError if --measure comes with an option that it ignores."""
-    names = ("ranks", "collective", "sizes", "seconds", "check", "output")
-    given = [f"--{name}" for name in names if getattr(arguments, name) is not None]
+def _check_alone(arguments: argparse.Namespace, option: str, names: "Sequence[str]") -> None:
+    """Raises ValueError if --measure or --hosts comes with an option that it ignores."""
+    given = [f"--{name}" for name in names if getattr(arguments, name) not in (None, False)]
+    given += ["--no-check"] if arguments.check is False else []
     if given:
-        raise ValueError(f"--measure times no algorithm and writes no tuner file: expected no {', '.join(given)}")
+        raise ValueError(f"{option} times no algorithm and writes no tuner file: expected no {', '.join(given)}")
 
 
 def _older(result: "TuningResult", stayed: "Sequence[Rule]") -> list[str]:
@@ -155,6 +164,46 @@ def _measure_machine(as_json: bool) -> int:
         text = f"{kind}, GB/s of one core, by bytes touched: {alone}; of all cores, in main memory: {together:.1f}"
         console.print(text, markup=False)
     text = f"{kept}: the best values measured on this machine so far, for `hocket bench` and `hocket explain`"
+    console.print(text, markup=False)
+    return 0
+
+
+def _measure_links(as_json: bool) -> int:
+    """Times messages between the ranks of the job of which this process is one; rank 0 prints them."""
+    import msgspec
+    from rich.table import Table
+
+    from hocket.runtime import init
+    from hocket.runtime.tuning import link_times
+    from hocket.view import Terminal, name_bandwidth, name_seconds
+
+    with init() as comm:
+        if comm.size == 1:
+            raise ValueError(
+                "--hosts times messages between the ranks of a job, and this process is a rank alone; start it on "
+                "every rank, for example `hocket run -n 2 -- hocket tune --hosts`"
+            )
+        links, hosts = link_times.measure_links(comm), comm.context.hosts
+        if comm.rank > 0:
+            return 0
+    named = link_times.topology_of(links, hosts)
+    if as_json:
+        print(json.dumps({"hosts": hosts, "links": msgspec.to_builtins(links), "topology": named}))
+        return 0
+    console = Terminal()
+    table = Table("messages", "between ranks", "8 B", "1 MiB", "bandwidth", box=None)
+    for one in links:
+        pairs = ", ".join(f"{first}-{second}" for first, second in one.pairs)
+        times = (name_seconds(one.short_seconds), name_seconds(one.long_seconds))
+        table.add_row(one.kind, pairs, *times, name_bandwidth(one.bytes_per_second))
+    console.print_table(table)
+    console.print()
+    if named:
+        text = f"Such a network, for simulations: hocket explain all_reduce --topology {named}"
+    elif len(set(hosts)) == 1:
+        text = "All ranks are on one host."
+    else:
+        text = "The hosts have unlike numbers of ranks: for simulations describe them in a file (docs/networks.md)."
     console.print(text, markup=False)
     return 0
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from hocket.errors import TopologyError, did_you_mean, name_count
 from hocket.network.flow_hash import mix
-from hocket.network.reach import unreached
+from hocket.network.reach import components, unreached
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -115,6 +115,12 @@ class Topology:
     def num_links(self) -> int:
         """The number of links; a cable counts as two."""
         return len(self.link_source)
+
+    @cached_property
+    def hosts(self) -> Ints:
+        """The host of each rank: a number for each component that is connected without network links."""
+        inside = self.link_class != "nic"
+        return components(self.link_source[inside], self.link_target[inside], self.num_nodes)[self.ranks]
 
     @cached_property
     def node_names(self) -> tuple[str, ...]:

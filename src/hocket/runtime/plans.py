@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hocket import __version__, _core
-from hocket.algorithms import ALGORITHMS, Algorithm, is_built_in, only
+from hocket.algorithms import ALGORITHMS, Algorithm, GroupsOfRanks, is_built_in, only
 from hocket.algorithms import find as find_by_reference
 from hocket.runtime import cache
 from hocket.schedule import COLLECTIVES, LAWS, Plan, Schedule, lower
@@ -56,13 +56,19 @@ class Prepared:
 
 
 def launched(
-    algorithm: Algorithm, rank: int, size: int, root: int, in_place: bool, dims: tuple[int, ...] | None
+    algorithm: Algorithm,
+    rank: int,
+    size: int,
+    root: int,
+    in_place: bool,
+    dims: tuple[int, ...] | None,
+    groups: GroupsOfRanks | None,
 ) -> _core.Launched:
     """Returns a communicator's own state of a prepared plan.
 
     Arguments and errors are those of `prepare`; dims are ignored if the algorithm takes no grid.
     """
-    prepared = prepare(algorithm, rank, size, root, in_place, dims if algorithm.dims else None)
+    prepared = prepare(algorithm, rank, size, root, in_place, dims if algorithm.dims else None, groups)
     return _core.Launched(prepared.plan, prepared.schedule, prepared.labels)
 
 
@@ -83,21 +89,27 @@ def find(collective: str, name: str) -> Algorithm:
 
 @functools.lru_cache(_PLANS)
 def prepare(
-    algorithm: Algorithm, rank: int, size: int, root: int, in_place: bool, dims: tuple[int, ...] | None = None
+    algorithm: Algorithm,
+    rank: int,
+    size: int,
+    root: int,
+    in_place: bool,
+    dims: tuple[int, ...] | None = None,
+    groups: GroupsOfRanks | None = None,
 ) -> Prepared:
-    """Returns the plan of one rank, proved for this rank count, root and grid in both alias modes.
+    """Returns the plan of one rank, proved for this rank count, root, grid and groups in both alias modes.
 
     The key of the memory is the algorithm itself, because its name may later mean another algorithm. An algorithm that
-    takes a grid chooses one if dims is None. Raises ValueError if the algorithm does not support this rank count, and
-    VerifyError if the proof fails.
+    takes a grid or groups chooses them if dims or groups is None. Raises ValueError if the algorithm does not support
+    this rank count, and VerifyError if the proof fails.
     """
     collective, name = algorithm.collective, algorithm.name
-    key = cache.digest(f"{_code()} {collective} {name} {rank} {size} {root} {in_place} {dims}".encode())
+    key = cache.digest(f"{_code()} {collective} {name} {rank} {size} {root} {in_place} {dims} {groups}".encode())
     may_be_kept = is_built_in(algorithm.source)
     made = _read_plan(key) if may_be_kept else None
     if made is None:
-        built = algorithm.build(size, root, dims=dims)
-        verdict, _ = _proved(algorithm, built, dims)
+        built = algorithm.build(size, root, groups=groups, dims=dims)
+        verdict, _ = _proved(algorithm, built, groups, dims)
         made = _Made(lower(built, rank, in_place), built.digest, verdict["labels"])
         if may_be_kept:
             _write_plan(key, made)
@@ -139,10 +151,13 @@ def prove(algorithm: Algorithm, schedule: Schedule) -> float:
 
 
 def _proved(
-    algorithm: Algorithm, schedule: Schedule, dims: tuple[int, ...] | None = None
+    algorithm: Algorithm,
+    schedule: Schedule,
+    groups: GroupsOfRanks | None = None,
+    dims: tuple[int, ...] | None = None,
 ) -> tuple[dict[str, Any], float]:
     """Returns the verdict, a certificate as plain values, and the seconds that it took."""
-    declared = algorithm.declared(schedule.num_ranks, schedule.root, dims=dims)
+    declared = algorithm.declared(schedule.num_ranks, schedule.root, groups=groups, dims=dims)
     promises = (declared.steps, str(declared.sent), sorted(declared.labels))
     key = cache.digest(f"{_code()} {schedule.digest} {promises}".encode())
     with _lock:

@@ -5,7 +5,7 @@ Periodic parts stay periodic.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import index
 from typing import Any
@@ -129,7 +129,7 @@ def on(
 ) -> Schedule:
     """The schedule on `ranks` of a group of num_ranks: its rank i becomes rank ranks[i] of the group, its root too.
 
-    With all ranks of the group (a permutation), blocks of `data` move with their ranks, so the collective stays whole.
+    With all ranks of the group (a permutation), blocks move with their ranks, so the collective stays whole.
     With some of the ranks, the result is a part for further composition; a collective with a block per rank then needs
     collective=, the collective of the whole. Chunks stay as they are. Or chunk c becomes chunk chunks[c] of num_chunks;
     with -1 there, it is left out with all its transfers.
@@ -142,7 +142,8 @@ def on(
         raise ScheduleError(f"on: expected {schedule.num_ranks} different ranks, found {place.tolist()}")
     if place.min() < 0 or place.max() >= num_ranks:
         raise ScheduleError(f"on: expected ranks from 0 to {num_ranks - 1}, found {place.tolist()}")
-    _require_data("on", schedule)
+    if not schedule.uses_data:
+        return _permuted(schedule, place, num_ranks, num_chunks or collective)
     per_rank = schedule.kind.blocks != "one"
     if collective is None and per_rank and (chunks is not None or len(place) != num_ranks):
         raise ScheduleError(
@@ -162,12 +163,33 @@ def on(
     else:
         left_out = np.zeros((schedule.num_ranks, schedule.num_scratch), bool)  # What lies in scratch.
         repeats = tuple(  # If chunks move to other places, nothing stays periodic.
-            Repeat(_with_ranks(_with_chunks(step, there, left_out), place), site=schedule.site(number))
+            Repeat(_with_ranks(_with_chunks(step, {Buffer.DATA: there}, left_out), place), site=schedule.site(number))
             for number, step in enumerate(schedule.steps())
         )
         repeats = tuple(repeat for repeat in repeats if len(repeat.step))
     moved = replace(schedule, num_ranks=num_ranks, repeats=repeats, num_chunks=num_chunks or schedule.num_chunks)
     return _renamed(moved, collective or schedule.collective, int(place[schedule.root]))
+
+
+def _permuted(schedule: Schedule, place: npt.NDArray[np.int64], num_ranks: int, asked: Any) -> Schedule:
+    """A schedule on input and output, with its ranks in another order: blocks move with their ranks."""
+    if len(place) != num_ranks or asked:
+        raise ScheduleError(
+            f"on: expected a schedule on data, or only another order of all ranks; found a {schedule.collective} on "
+            "input, output"
+        )
+    kind, k = schedule.kind, schedule.chunks_per_block
+    there: dict[Buffer, Ints] = {}
+    for buffer, extent in ((Buffer.INPUT, kind.input), (Buffer.OUTPUT, kind.output)):
+        moves = extent in ("row", "column") or (extent in ("whole", "root") and kind.blocks == "rank")
+        if moves:  # a rank's own block has no neighbours in its memory
+            there[buffer] = (place[:, None] * k + np.arange(k)).astype(np.int32).ravel()
+    left_out = np.zeros((schedule.num_ranks, schedule.num_scratch), bool)
+    repeats = tuple(
+        Repeat(_with_ranks(_with_chunks(step, there, left_out), place), site=schedule.site(number))
+        for number, step in enumerate(schedule.steps())
+    )
+    return _renamed(replace(schedule, repeats=repeats), schedule.collective, int(place[schedule.root]))
 
 
 def _chunks_there(schedule: Schedule, chunks: Sequence[int], num_chunks: int) -> Ints:
@@ -344,16 +366,20 @@ def _with_ranks(step: Step, place: npt.NDArray[np.int64]) -> Step:
     return replace(step, src=place[step.src].astype(np.int32), dst=place[step.dst].astype(np.int32), group=None)
 
 
-def _with_chunks(step: Step, there: Ints, left_out: Bools) -> Step:
-    """Chunk c of data as there[c]; scratch stays. left_out[rank, slot] follows what is left out through scratch."""
-    contiguous = bool((np.diff(there) == 1).all()) and there[0] != _LEFT_OUT
+def _with_chunks(step: Step, there: Mapping[Buffer, Ints], left_out: Bools) -> Step:
+    """Chunk c of a buffer as there[buffer][c]; scratch stays. left_out[rank, slot] follows through it what
+    is left out.
+    """
+    contiguous = all(bool((np.diff(one) == 1).all()) and one[0] != _LEFT_OUT for one in there.values())
     step, rows = (step, np.arange(len(step))) if contiguous else step.spread()
     moved = []
     for chunk, buffer in ((step.src_chunk, step.src_buffer), (step.dst_chunk, step.dst_buffer)):
-        data = buffer == Buffer.DATA
-        moved.append(np.where(data, there[np.where(data, chunk, 0)], chunk).astype(np.int32))
+        for one, chunks in there.items():
+            here = buffer == one
+            chunk = np.where(here, chunks[np.where(here, chunk, 0)], chunk)
+        moved.append(chunk.astype(np.int32))
     step = replace(step, src_chunk=moved[0], dst_chunk=moved[1], group=None)
-    if (there == _LEFT_OUT).any():
+    if any((one == _LEFT_OUT).any() for one in there.values()):
         gone = step.src_chunk == _LEFT_OUT
         from_scratch, to_scratch = step.src_buffer == Buffer.SCRATCH, step.dst_buffer == Buffer.SCRATCH
         gone[from_scratch] = left_out[step.src[from_scratch], step.src_chunk[from_scratch]]

@@ -6,6 +6,7 @@ from hocket.lazy import lazy_names
 
 if TYPE_CHECKING:
     from hocket.view.explain_text import print_explanation as print_explanation
+    from hocket.view.hosts_text import print_hosts_explanation as print_hosts_explanation
     from hocket.view.networks.mesh_text import PlacedMesh as PlacedMesh
     from hocket.view.networks.mesh_text import name_axes as name_axes
     from hocket.view.networks.mesh_text import print_mesh as print_mesh
@@ -45,6 +46,7 @@ else:
         __name__,
         {
             "explain_text": ["print_explanation"],
+            "hosts_text": ["print_hosts_explanation"],
             "networks.mesh_text": ["PlacedMesh", "name_axes", "print_mesh"],
             "networks.network_explanation": ["print_network_explanation"],
             "networks.network_picture": ["draw_network"],

@@ -1,12 +1,13 @@
 """Hierarchical: rings inside groups of ranks and logarithmic steps across them, or trees at both levels.
 
-Other algorithms may be composed in the same way: see levels.hierarchical. all_to_all is in hierarchical_all_to_all.
+hierarchical_direct has few steps instead. Other algorithms may be composed in the same way: see levels.hierarchical.
+all_to_all is in hierarchical_all_to_all.
 """
 
 import numpy as np
 import numpy.typing as npt
 
-from hocket.algorithms.layout import Layout
+from hocket.algorithms.layout import Layout, Parameter
 from hocket.algorithms.levels import Groups, groups_of, hierarchical, place_of_root
 from hocket.algorithms.programs.nonuniform import (
     hierarchical_ring_all_gather,
@@ -15,7 +16,7 @@ from hocket.algorithms.programs.nonuniform import (
 )
 from hocket.algorithms.programs.ring import ring_all_gather, ring_reduce_scatter
 from hocket.algorithms.programs.tree import binomial_broadcast, binomial_reduce
-from hocket.algorithms.registry import algorithm
+from hocket.algorithms.registry import Algorithm, algorithm
 from hocket.schedule import Schedule
 
 
@@ -30,32 +31,41 @@ def _passed_on(part: Schedule) -> npt.NDArray[np.float64]:
     return passed
 
 
-def _sent_gathering(p: int, groups: Groups) -> float:
-    """(P - 1) / P where all groups have the same size; else more, because some ranks do the work of several"""
-    across, inside = hierarchical_ring_all_gather, ring_all_gather
-    layout = Layout(p, groups=groups)
-    first, sizes = groups_of(layout)
-    sent = np.zeros(layout.num_ranks)
-    outer = _passed_on(across.build(len(sizes)))
-    for number in range(sizes.max()):
-        sent[first + number % sizes] += outer @ (number < sizes)
-    numbers = np.concatenate([np.arange(size) for size in sizes])
-    for rank, size in zip(first.tolist(), sizes.tolist(), strict=True):
-        held = np.bincount(numbers % size, minlength=size)
-        sent[rank : rank + size] += _passed_on(inside.build(size)) @ held
-    return float(sent.max()) / layout.num_ranks
+def sent_gathering(across: Algorithm, inside: Algorithm) -> Parameter:
+    """The most that a rank sends in the all_gather of these two."""
+
+    def sent(p: int, groups: Groups) -> float:
+        """(P - 1) / P where all groups have the same size; else more, because some ranks do the work of several"""
+        layout = Layout(p, groups=groups)
+        first, sizes = groups_of(layout)
+        sent = np.zeros(layout.num_ranks)
+        outer = _passed_on(across.build(len(sizes)))
+        for number in range(sizes.max()):
+            sent[first + number % sizes] += outer @ (number < sizes)
+        numbers = np.concatenate([np.arange(size) for size in sizes])
+        for rank, size in zip(first.tolist(), sizes.tolist(), strict=True):
+            held = np.bincount(numbers % size, minlength=size)
+            sent[rank : rank + size] += _passed_on(inside.build(size)) @ held
+        return float(sent.max()) / layout.num_ranks
+
+    return sent
 
 
-def _sent_broadcasting(p: int, root: int, groups: Groups) -> float:
-    """what the root sends in both trees, or what another rank sends if its group is much larger"""
-    layout = Layout(p, root, groups=groups)
-    first, sizes = groups_of(layout)
-    sent = np.zeros(layout.num_ranks)
-    group, leader = place_of_root(layout)
-    sent[first + leader % sizes] += _passed_on(binomial_broadcast.build(len(sizes), group))[:, 0]
-    for rank, size in zip(first.tolist(), sizes.tolist(), strict=True):
-        sent[rank : rank + size] += _passed_on(binomial_broadcast.build(size, leader % size))[:, 0]
-    return float(sent.max())
+def sent_broadcasting(across: Algorithm, inside: Algorithm) -> Parameter:
+    """The most that a rank sends in the broadcast of these two."""
+
+    def sent(p: int, root: int, groups: Groups) -> float:
+        """what the root sends at both levels, or what another rank sends if its group is much larger"""
+        layout = Layout(p, root, groups=groups)
+        first, sizes = groups_of(layout)
+        sent = np.zeros(layout.num_ranks)
+        group, leader = place_of_root(layout)
+        sent[first + leader % sizes] += _passed_on(across.build(len(sizes), group))[:, 0]
+        for rank, size in zip(first.tolist(), sizes.tolist(), strict=True):
+            sent[rank : rank + size] += _passed_on(inside.build(size, leader % size))[:, 0]
+        return float(sent.max())
+
+    return sent
 
 
 hierarchical_all_reduce = algorithm(
@@ -102,7 +112,7 @@ hierarchical_all_gather = algorithm(
     "all_gather",
     name="hierarchical",
     steps="M - 1 + ceil(log2(G))",
-    sent=_sent_gathering,
+    sent=sent_gathering(hierarchical_ring_all_gather, ring_all_gather),
     doc="""Counterparts gather across the groups, by the nonuniform hierarchical ring. Then all that each rank has
     travels round a ring inside its group.
 
@@ -119,7 +129,7 @@ hierarchical_broadcast = algorithm(
     "broadcast",
     name="hierarchical",
     steps="ceil(log2(G)) + ceil(log2(M))",
-    sent=_sent_broadcasting,
+    sent=sent_broadcasting(binomial_broadcast, binomial_broadcast),
     doc="""A binomial tree across the groups, of the root and its counterparts; then a binomial tree inside each group.
 
     Best: small N, and links that are fast inside groups and slow across them: N enters every group once

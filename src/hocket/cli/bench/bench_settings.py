@@ -207,9 +207,10 @@ def check(settings: BenchSettings) -> None:
 
 
 def laid_out(settings: BenchSettings, name: str | None) -> str | None:
-    """Returns a name of this algorithm with the groups or the grid of the settings as its defaults, if it takes them.
+    """Returns a name of this algorithm in the groups or on the grid of the settings, if it takes them.
 
-    A call has no arguments for these, so this registers the algorithm under that name.
+    A call has no arguments for these, so this registers the algorithm under that name. It takes no others, so the hosts
+    of the ranks do not change them.
     """
     if name is None or (settings.groups is None and settings.dims is None):
         return name
@@ -220,9 +221,18 @@ def laid_out(settings: BenchSettings, name: str | None) -> str | None:
     made = f"{name} with {', '.join(f'{option}={value}' for option, value in taken.items() if value)}"
     if (one.collective, made) not in ALGORITHMS:
         num_ranks = settings.num_ranks
-        groups, dims = ((lambda _, value=value: value) if value else None for value in taken.values())
-        ranks = (str(num_ranks), lambda p: p == num_ranks)
-        add_algorithms(replace(one, name=made, ranks=ranks, groups=groups, dims=dims))
+        fixed = replace(
+            one,
+            name=made,
+            produce=lambda layout: one.build(layout.num_ranks, layout.root, **taken),
+            write=None,
+            steps=None,
+            sent=None,
+            ranks=(str(num_ranks), lambda p: p == num_ranks),
+            groups=None,
+            dims=None,
+        )
+        add_algorithms(fixed)
     return made
 
 

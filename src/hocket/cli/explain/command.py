@@ -2,7 +2,7 @@
 
 The numbers come from `hocket tune`: measured times, and costs fitted to them. --measure takes new times at this size.
 Without measured times, predictions are rough estimates from the speed of this machine's cores and memory.
-With --topology all costs are simulated on that network.
+With --hosts it counts what goes between hosts. With --topology all costs are simulated on that network.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import json
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket explain`."""
     from hocket.answers import DEFAULT_BYTES
-    from hocket.cli.argument_types import add_layout, byte_count, collective_name
+    from hocket.cli.argument_types import add_hosts, add_layout, byte_count, collective_name
     from hocket.cli.network_arguments import add_topology
 
     parser.description = (
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--measure", action="store_true", help="time the algorithms now, at this size")
     parser.add_argument("--ways", action="store_true", help="print by which ways the data travels between the ranks")
+    add_hosts(parser, "with --ranks")
     add_topology(parser)
     add_layout(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -46,8 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the explanation. Raises ValueError for a bad argument, HocketError if a measuring rank fails."""
     from hocket.answers import Answer, Explanation, explain
 
-    if arguments.ways and arguments.topology is not None:
-        raise ValueError("--ways tells how data travels on this host and excludes --topology; leave one of them out")
+    if arguments.ways and (arguments.topology is not None or arguments.hosts is not None):
+        other = "--topology" if arguments.hosts is None else "--hosts"
+        raise ValueError(f"--ways tells how data travels on this host and excludes {other}; leave one of them out")
     found: Answer = explain(
         arguments.collective,
         arguments.bytes,
@@ -60,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         overhead=arguments.overhead,
         groups=arguments.groups,
         dims=arguments.dims,
+        hosts=arguments.hosts,
     )
     if arguments.ways and isinstance(found, Explanation):
         found = found.ways()

@@ -24,6 +24,7 @@ _OPTIONS = {  # the views that accept an option, if not all do
     "dims": (_ALGORITHMS,),
     "svg": (_ALGORITHMS, "topology"),
     "msccl": (_ALGORITHMS,),
+    "hosts": ("choice",),
     "order": ("choice",),
     "tuner_file": ("choice",),
     "axes": ("mesh",),

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.network.bounds.max_flow import make_max_flow
-from hocket.network.reach import components
 from hocket.network.topology import Bools, Floats, Ints, Topology
 
 _OUTSIDE = -1
@@ -184,7 +183,7 @@ def _natural(topology: Topology) -> Iterator[Ints]:
 
 
 def _hosts_and_axes(topology: Topology) -> Iterator[Ints]:
-    yield _hosts(topology)
+    yield topology.hosts
     columns = topology.coordinates
     prefix = np.zeros(topology.num_ranks, np.int64)
     for axis in range(columns.shape[1]):
@@ -195,12 +194,6 @@ def _hosts_and_axes(topology: Topology) -> Iterator[Ints]:
         yield column
         yield column * 2 // size
     yield np.arange(topology.num_ranks) * 2 // topology.num_ranks
-
-
-def _hosts(topology: Topology) -> Ints:
-    """Returns the host of each rank: the component that is connected without network links."""
-    inside = topology.link_class != "nic"
-    return components(topology.link_source[inside], topology.link_target[inside], topology.num_nodes)[topology.ranks]
 
 
 def _grouping(topology: Topology, group: Ints) -> Grouping:

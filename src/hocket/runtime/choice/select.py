@@ -1,17 +1,19 @@
 """The choice of the algorithm if the caller names none. It uses only values that are equal on all ranks.
 
 Three sources decide, in this order: HOCKET_ALGO, which limits what may run; the tuner file; the table below, which has
-extra rows for ranks that share cores. `hocket show choice` prints the result, and docs/choosing.md describes it.
+extra rows for ranks that share cores, and for ranks on several hosts. `hocket show choice` prints the result, and
+docs/choosing.md describes it.
 """
 
 import functools
 import math
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from hocket.algorithms import ALGORITHMS, Algorithm, on_replaced
+from hocket.algorithms import ALGORITHMS, Algorithm, GroupsOfRanks, groups_by_host, on_replaced
 from hocket.errors import did_you_mean
 from hocket.runtime.choice.allowed import Allowed, parse
 from hocket.runtime.choice.spelling import algorithm_names
@@ -95,6 +97,49 @@ SHARED: dict[str, dict[str, tuple[Default, ...]]] = {  # replaces rows above if 
     "invariant": {},
 }
 
+# Ranks on several hosts: a row is (most hosts, most bytes, algorithm), and goes before all rows above. Not measured,
+# but counted: what leaves a host takes n / 125 MB/s on 1 Gbit/s, and a step across some 50 us of delay. Between two
+# hosts one exchange of leaders carries n each way, as little as any algorithm; but long vectors take all ranks. Among
+# more hosts direct steps across send more or to more ranks at once, and logarithmic steps and chains take over.
+# A row whose algorithm lacks the label of the order, or would cut the vector into too many shards, is passed over.
+
+_BLOCKS_OF_HOSTS: tuple[Default, ...] = ((16, _ANY, "hierarchical_direct"), (64, 64 << 10, "hierarchical_direct"))
+_ONE_ROOT: tuple[Default, ...] = (
+    (2, _ANY, "hierarchical_direct"),
+    (8, 8 << 10, "hierarchical_direct"),
+    (_ANY, 32 << 10, "hierarchical"),
+    (_ANY, _ANY, "hierarchical_chain"),
+)
+_COLLECTED: tuple[Default, ...] = ((_ANY, 256 << 10, "hierarchical_direct"),)  # less messages; as many bytes
+
+HOSTS: dict[str, dict[str, tuple[Default, ...]]] = {
+    "fast": {
+        "all_reduce": (
+            (2, 32 << 10, "hierarchical_leaders"),
+            (8, 8 << 10, "hierarchical_leaders"),
+            (64, 2 << 10, "hierarchical_leaders"),
+            (16, _ANY, "hierarchical_direct"),
+            (_ANY, _ANY, "hierarchical"),
+            (_ANY, _ANY, "ring"),
+        ),
+        "all_gather": (*_BLOCKS_OF_HOSTS, (_ANY, _ANY, "hierarchical")),
+        "reduce_scatter": (*_BLOCKS_OF_HOSTS, (_ANY, _ANY, "hierarchical")),
+        "broadcast": _ONE_ROOT,
+        "reduce": _ONE_ROOT,
+        "barrier": ((64, _ANY, "hierarchical_leaders"), (_ANY, _ANY, "dissemination")),
+        "gather": _COLLECTED,
+        "scatter": _COLLECTED,
+        "all_to_all": ((_ANY, 64 << 10, "hierarchical"),),
+        "all_gather_v": ((_ANY, _ANY, "hierarchical_direct"),),
+        "reduce_scatter_v": ((_ANY, _ANY, "hierarchical_direct"),),
+    },
+    # One rank has to fold all vectors, so they have to cross whole.
+    "rank": {"all_reduce": ((_ANY, 8 << 10, "direct"), (_ANY, _ANY, "hierarchical_gather"))},
+    "invariant": {},  # The balanced tree joins neighbours first: in hosts of 2, 4, 8 ... ranks it is hierarchical.
+}
+
+_MOST_SHARDS = 64  # into which hosts of different sizes cut a vector
+
 
 # --- what an environment changes -----------------------------------------------------------------------------------
 
@@ -104,12 +149,14 @@ class Policy:
     """The settings of rank 0's environment for all ranks: rules of the tuner file (the first match wins), HOCKET_ALGO.
 
     shares_cores: whether some rank of the job has no core of its own (cores.have_cores); hocket.init sets it once all
-    ranks have sent their cores.
+    ranks have sent their cores. hosts: of each rank of the communicator, numbered from 0 in the order of ranks; empty
+    if all are on one host. `on_hosts` sets it.
     """
 
     rules: tuple[Rule, ...] = ()
     algo: tuple[Allowed, ...] = ()
     shares_cores: bool = False
+    hosts: tuple[int, ...] = ()
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], *, shares_cores: bool = False) -> "Policy":
@@ -118,7 +165,21 @@ class Policy:
 
     def table_alone(self) -> "Policy":
         """Returns the policy of the same ranks without HOCKET_ALGO and without a tuner file."""
-        return Policy(shares_cores=self.shares_cores)
+        return Policy(shares_cores=self.shares_cores, hosts=self.hosts)
+
+    def on_hosts(self, hosts: Sequence[int]) -> "Policy":
+        """Returns the policy for a communicator, by the host of each of its ranks; any numbers will do."""
+        numbers = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
+        return replace(self, hosts=tuple(numbers[host] for host in hosts) if len(numbers) > 1 else ())
+
+    @property
+    def num_hosts(self) -> int:
+        """The number of hosts on which the ranks of the communicator are."""
+        return max(self.hosts, default=0) + 1
+
+    def groups_for(self, algorithm: Algorithm) -> GroupsOfRanks | None:
+        """Returns the groups in which an algorithm works: the ranks of each host; None if its default applies."""
+        return groups_by_host(self.hosts) if self.hosts and algorithm.groups else None
 
     def encode(self) -> str:
         """Returns the policy as JSON, for the other ranks."""
@@ -140,7 +201,7 @@ class Policy:
     @functools.cached_property
     def _hash(self) -> int:
         # It is part of the key of every call, so it is computed once.
-        return hash((self.rules, self.algo, self.shares_cores))
+        return hash((self.rules, self.algo, self.shares_cores, self.hosts))
 
 
 _NO_POLICY = Policy()
@@ -160,7 +221,7 @@ def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast",
     """
     label = required_label(order)
     num_bytes = num_bytes if find_collective(collective).known_by_all else 0
-    by_table = _default(collective, num_ranks, num_bytes, order, policy.shares_cores)
+    by_table = _default(collective, num_ranks, num_bytes, order, policy)
     allowed = policy.allowed(collective)
     names = [name for name in algorithm_names(collective) if _serves(collective, name, num_ranks)]
     if allowed is not None:
@@ -172,16 +233,16 @@ def choose(collective: str, num_ranks: int, num_bytes: int, order: str = "fast",
             )
         names = left or names
     for rule in policy.rules:  # Tuner files have no orders: a rule whose algorithm lacks the label does not apply.
-        fits = rule.matches(collective, num_ranks, num_bytes) and rule.algorithm in names
-        if fits and has_label(collective, rule.algorithm, num_ranks, order):
+        fits = rule.matches(collective, num_ranks, num_bytes, policy.num_hosts) and rule.algorithm in names
+        if fits and has_label(collective, rule.algorithm, num_ranks, order, policy):
             return rule.algorithm
     if by_table in names:
         return by_table
-    chosen = next((name for name in names if has_label(collective, name, num_ranks, order)), None)
+    chosen = next((name for name in names if has_label(collective, name, num_ranks, order, policy)), None)
     if chosen is None:
         raise ValueError(
             f"{collective}: {ALGO} allows {allowed}, without the label {label} for {num_ranks} ranks, which "
-            f"order={order!r} needs; expected one of {fitting(collective, num_ranks, (order,))}"
+            f"order={order!r} needs; expected one of {fitting(collective, num_ranks, (order,), policy)}"
         )
     return chosen
 
@@ -210,23 +271,43 @@ def required_label(order: str) -> str | None:
     return ORDERS[order]
 
 
-def has_label(collective: str, name: str, num_ranks: int, order: str) -> bool:
+def has_label(collective: str, name: str, num_ranks: int, order: str, policy: Policy = _NO_POLICY) -> bool:
     """Returns whether a registered algorithm reduces in this order, for all roots; its certificate says so."""
     label, kind, algorithm = required_label(order), find_collective(collective), ALGORITHMS[collective, name]
-    if label is None or not kind.counts_contributions or label in algorithm.labels:
+    if label is None or not kind.counts_contributions:
+        return True
+    groups = policy.groups_for(algorithm)
+    if label in algorithm.labels_in(algorithm.layout(num_ranks, groups=groups)):
         return True
     roots = range(num_ranks if kind.rooted else 1)
-    return all(label in _labels(algorithm, num_ranks, root) for root in roots)
+    return all(label in _labels(algorithm, num_ranks, root, groups) for root in roots)
 
 
 @functools.lru_cache(1024)
-def _labels(algorithm: Algorithm, num_ranks: int, root: int) -> frozenset[str]:
-    return algorithm.verify(num_ranks, root, laws=(4,)).labels
+def _labels(algorithm: Algorithm, num_ranks: int, root: int, groups: GroupsOfRanks | None) -> frozenset[str]:
+    return algorithm.verify(num_ranks, root, groups=groups, laws=(4,)).labels
 
 
-def _default(collective: str, num_ranks: int, num_bytes: int, order: str, shares_cores: bool) -> str:
-    entries = defaults(order, shares_cores=shares_cores)[collective]
+def _default(collective: str, num_ranks: int, num_bytes: int, order: str, policy: Policy) -> str:
+    for hosts, limit, name in host_rows(collective, order) if policy.hosts else ():
+        fits = policy.num_hosts <= hosts and num_bytes <= limit and _works_on(policy.hosts, collective, name)
+        if fits and has_label(collective, name, num_ranks, order, policy):
+            return name
+    entries = defaults(order, shares_cores=policy.shares_cores)[collective]
     return next(name for ranks, limit, name in entries if num_ranks <= ranks and num_bytes <= limit)
+
+
+def host_rows(collective: str, order: str) -> tuple[Default, ...]:
+    """Returns the rows of an order for ranks on several hosts; after them those of `defaults` apply."""
+    required_label(order)
+    return HOSTS[order if collective in DEFAULTS[order] else "fast"].get(collective, ())
+
+
+def _works_on(hosts: tuple[int, ...], collective: str, name: str) -> bool:
+    """Returns False where hosts of different sizes would cut the vector of an all_reduce into too many shards."""
+    if collective != "all_reduce" or name not in ("hierarchical", "hierarchical_direct"):
+        return True
+    return math.lcm(*Counter(hosts).values()) <= _MOST_SHARDS
 
 
 def defaults(order: str, *, shares_cores: bool) -> dict[str, tuple[Default, ...]]:
@@ -241,11 +322,11 @@ def _serves(collective: str, name: str, num_ranks: int) -> bool:
     return one is not None and one.allows(num_ranks)
 
 
-def fitting(collective: str, num_ranks: int, orders: Collection[str]) -> str:
+def fitting(collective: str, num_ranks: int, orders: Collection[str], policy: Policy = _NO_POLICY) -> str:
     """Returns the algorithms that support this rank count in one of these orders, as text."""
     return ", ".join(
         name
         for name in sorted(algorithm_names(collective))
         if _serves(collective, name, num_ranks)
-        and any(has_label(collective, name, num_ranks, order) for order in orders)
+        and any(has_label(collective, name, num_ranks, order, policy) for order in orders)
     )

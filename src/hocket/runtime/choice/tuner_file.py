@@ -113,16 +113,17 @@ def write(path: str | Path, rules: Iterable[Rule]) -> None:
 
 
 def update(path: str | Path, rules: Iterable[Rule], about: Collection[tuple[str, int]]) -> list[Rule]:
-    """Replaces the rules of a file for these collectives and rank counts; makes the file if it does not exist.
+    """Replaces the rules of a file for these collectives and rank counts on one host; makes it if it does not exist.
 
-    The new rules come first, because the first match decides. All other lines, comments included, stay as they are.
+    The new rules come first, because the first match decides. All other lines, comments and those for several hosts
+    included, stay as they are.
     Returns the rules that stay. Raises ValueError as `read` does.
     """
     text = _text(path).removeprefix(f"{_HEADER}\n") if Path(path).is_file() else ""
     stay = [
         (line, rule)
         for line, rule in _lines(path, text)
-        if not (isinstance(rule, Rule) and (rule.collective, rule.num_ranks) in about)
+        if not (isinstance(rule, Rule) and (rule.collective, rule.num_ranks) in about and rule.num_nodes in (-1, 1))
     ]
     _write(path, [*_written(rules), *(line for line, _ in stay)])
     return [rule for _, rule in stay if isinstance(rule, Rule)]

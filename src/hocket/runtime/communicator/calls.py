@@ -179,12 +179,24 @@ class Calls(_core.Caller):
         planned = self._plans.get(key)
         if planned is None:
             grid = self.topology.shape if len(self.topology.axes) > 1 else None
-            planned = launched(found, self._rank, self._size, root, aliased, grid)
+            groups = self._policy.groups_for(found)
+            planned = launched(found, self._rank, self._size, root, aliased, grid, groups)
             planned = self._plans.setdefault(key, planned)  # another thread may have been faster
         for what, labels in wanted:
             if not labels & planned.labels:
-                raise _lacks(collective, algorithm, self._size, what, labels)
+                raise self._lacks(collective, algorithm, what, labels)
         return planned, _KIND[collective], number, extra_of(parameters, lengths), settings.timeout
+
+    def _lacks(self, collective: str, algorithm: str, what: str, labels: frozenset[str]) -> ValueError:
+        """Returns the error for an algorithm that does not fold in an order that `what`, a part of the call, needs."""
+        orders = [order for order, label in ORDERS.items() if label in labels]
+        folds = " or ".join(fold for label, fold in _FOLDS.items() if label in labels)
+        where = f" on {self._policy.num_hosts} hosts" if self._policy.hosts else ""
+        return ValueError(
+            f"{collective}: {what} needs an algorithm that reduces {folds}, and {algorithm!r} does not with "
+            f"{self._size} ranks{where}; leave algorithm= out, or take one of "
+            f"{fitting(collective, self._size, orders, self._policy)}"
+        )
 
     def _check_root(self, collective: str, root: int) -> int:
         try:
@@ -225,13 +237,3 @@ class Calls(_core.Caller):
                 f"{collective}: expected {name} as {self._size} numbers of rows, one for each rank; found {counts!r}"
             )
         return rows
-
-
-def _lacks(collective: str, algorithm: str, size: int, what: str, labels: frozenset[str]) -> ValueError:
-    """Returns the error for an algorithm that does not fold in an order that `what`, a part of the call, needs."""
-    orders = [order for order, label in ORDERS.items() if label in labels]
-    folds = " or ".join(fold for label, fold in _FOLDS.items() if label in labels)
-    return ValueError(
-        f"{collective}: {what} needs an algorithm that reduces {folds}, and {algorithm!r} does not with {size} ranks; "
-        f"leave algorithm= out, or take one of {fitting(collective, size, orders)}"
-    )

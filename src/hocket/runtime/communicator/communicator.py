@@ -85,7 +85,7 @@ def init(
     watch_process()
     _end_with_rank(context)
     communicator = Communicator(context, tuple(range(met.size)), met.rank, met.endpoints)
-    communicator._policy = replace(Policy.decode(met.policy), shares_cores=met.shares_cores)
+    communicator._apply(replace(Policy.decode(met.policy), shares_cores=met.shares_cores))
     return communicator
 
 
@@ -105,7 +105,8 @@ class Context:
     """The state that all communicators of one rank share: its memory, and its rank in the job.
 
     Attributes: rank and size in the job; has_core: whether the rank has a core of its own, and so spins as it waits;
-    num_cores: the number of cores on which all ranks of the job run; hosts: by rank, the number of its host.
+    num_cores: the number of cores on which all ranks of the job run; hosts: the number of the host of each rank of the
+    job.
     """
 
     def __init__(
@@ -117,10 +118,10 @@ class Context:
         num_cores: int,
         cancel: threading.Event | None = None,
         door: Doorkeeper | None = None,
-        hosts: Sequence[int] | None = None,
+        hosts: Sequence[int] = (),
     ) -> None:
         self._core, self.rank, self.size, self.has_core, self.num_cores = core, rank, size, has_core, num_cores
-        self.hosts: Sequence[int] = [0] * size if hosts is None else hosts
+        self.hosts = tuple(hosts) or (0,) * size
         self._door = door  # which is open as long as this context is there
         if door is not None:
             weakref.finalize(self, door.close).atexit = False  # communicators may be closed later than that
@@ -197,6 +198,10 @@ class Communicator(Objects):
 
         def __getattr__(self, name: str) -> Any:
             raise no_attribute(self, name)
+
+    def _apply(self, policy: Policy) -> None:
+        """Lets this policy of the job choose algorithms, for the hosts of these ranks."""
+        self._policy = policy.on_hosts([self.context.hosts[rank] for rank in self.group])
 
     @property
     def rank(self) -> int:
@@ -331,7 +336,8 @@ class Communicator(Objects):
         intent = groups.Intent(members, self.group, grid)
         with groups.endpoints(core, parent, intent, self._rank, timeout) as endpoints:
             made = Communicator(self.context, group, new_rank, endpoints)
-        made._policy, made._default, made._settings = self._policy, self._default, dict(self._settings)
+        made._apply(self._policy)
+        made._default, made._settings = self._default, dict(self._settings)
         return made
 
     # Life ------------------------------------------------------------------------------------------------------------

@@ -84,5 +84,5 @@ def merged(
             after, taken = groups[index + 1]
             reaches = taken or names[0] in alike.get(after[0], ())
             most = math.isqrt(served[-1] * after[0]) if reaches else served[-1]
-        rules.append(Rule(collective, least, most, names[0], num_ranks=num_ranks))
+        rules.append(Rule(collective, least, most, names[0], num_nodes=1, num_ranks=num_ranks))
     return rules

@@ -21,7 +21,16 @@ def reasons(found: dict[str, Any]) -> list[str]:
     """Returns how each algorithm that was asked about compares with the fastest one, and why that one wins."""
     best, *others = found["candidates"]
     asked = [row for row in others[1:] if row["algorithm"] in found["asked"] and best["seconds"]]
-    return [*(_beside(best, row, "") for row in asked), why(found["candidates"])]
+    return [*(_beside(best, row, "") for row in asked), why(found["candidates"]), *_default(found)]
+
+
+def _default(found: dict[str, Any]) -> list[str]:
+    """Returns what runs in a job on such hosts, and its time; nothing if the network has no hosts."""
+    return [
+        f"In a job on these hosts {row['algorithm']} runs by default: {name_seconds(row['seconds'])}."
+        for row in found["candidates"]
+        if row["algorithm"] == found["default"]
+    ]
 
 
 def why(rows: Sequence[dict[str, Any]]) -> str:
