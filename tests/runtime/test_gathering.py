@@ -65,6 +65,7 @@ STRANGERS = [
     b"\x16\x03\x01\x02\x00",
     b"\xdf\xff\xff\xff\xff",
     b"\x91" * 2000,
+    b"\x81\xa4kind\xa1\xff",  # text that is not UTF-8
     encode({"kind": "hello"}),
     encode({"kind": "go"}),
     encode(Pending([])),

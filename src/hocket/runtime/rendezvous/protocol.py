@@ -83,13 +83,14 @@ Message = Hello | Pending | Roster | Ready | Go | Failure
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 _header_decoder = msgspec.msgpack.Decoder(_Header)
 encode = msgspec.msgpack.encode
+_NO_MESSAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what decoders raise
 
 
 def decode(data: bytes) -> Message | None:
     """Returns the message in data, or None if data is no message of this protocol."""
     try:
         return _decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except _NO_MESSAGE:
         return None
 
 
@@ -97,7 +98,7 @@ def hello_version(data: bytes) -> int | None:
     """Returns the protocol version of a hello, of this or a later version; None if data is no hello of Hocket."""
     try:
         header = _header_decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except _NO_MESSAGE:
         return None
     return header.version if header.protocol == PROTOCOL and header.kind == "hello" else None
 
