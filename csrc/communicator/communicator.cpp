@@ -61,7 +61,7 @@ Communicator::Communicator(std::shared_ptr<Context> context, std::vector<int> me
     for (int member = 0; member < size(); ++member) {
         if (member == rank) continue;
         const Context::Rank &other = context_->at(members[static_cast<std::size_t>(member)]);
-        if (other.shares_process) shares_process_ = true;
+        if (other.shares_process || other.is_elsewhere) waits_for_threads_ = true;
         if (other.is_neighbour) neighbours_.push_back(member);
     }
 }

@@ -118,8 +118,8 @@ class Communicator {
     /// Wall time that calls have taken so far, their waits included.
     std::chrono::nanoseconds busy_time() const;
 
-    /// Whether another member is a thread of this process.
-    bool shares_process() const { return shares_process_; }
+    /// Whether this rank may wait for a thread of this process: another member, or the one that hears of other hosts.
+    bool waits_for_threads() const { return waits_for_threads_; }
 
     int rank() const { return members_.rank(); }
     int size() const { return members_.size(); }
@@ -178,7 +178,7 @@ class Communicator {
     ControlPage &own() const { return members_.own(); }
 
     std::shared_ptr<Context> context_;
-    bool shares_process_ = false;
+    bool waits_for_threads_ = false;
     std::shared_ptr<Connections> connections_;
     Channels channels_;
     Members members_;

@@ -203,11 +203,13 @@ std::optional<Failure> Members::recorded_failure() const {
     if (found == homes_.end()) return std::nullopt;
     const Member *const home = &at(*found);
     std::uint32_t state = state_of(*found);
-    // Nobody decides where rank 0's host cannot be reached: then this rank's own reason holds.
-    if (state == AbortRecord::proposed &&
-        now_in_nanoseconds() - home->page.abort.proposed_at.load(std::memory_order_relaxed) >= decision_time / 1ns &&
-        home->page.abort.state.compare_exchange_strong(state, AbortRecord::ready))
-        state = AbortRecord::ready;
+    for (; state == AbortRecord::proposed; state = state_of(*found)) {
+        // This rank has failed, so it goes on with nothing before it knows the reason of all. Nobody decides where
+        // rank 0's host cannot be reached: then this rank's own reason holds.
+        const auto since = home->page.abort.proposed_at.load(std::memory_order_relaxed);
+        if (now_in_nanoseconds() - since < decision_time / 1ns) std::this_thread::sleep_for(100us);
+        else home->page.abort.state.compare_exchange_strong(state, AbortRecord::ready);
+    }
     if (state != AbortRecord::ready) return std::nullopt;
     const AbortRecord &record = home->page.abort;
     Failure failure(static_cast<Cause>(record.cause), record.rank,
@@ -228,10 +230,7 @@ std::optional<Failure> Members::recorded_failure() const {
 
 Failure Members::settle(const Failure &failure) const {
     record(failure);
-    const auto limit = Clock::now() + decision_time;
-    auto found = recorded_failure();
-    for (; !found && spanning_ && Clock::now() < limit; found = recorded_failure()) std::this_thread::sleep_for(100us);
-    return found.value_or(failure);
+    return recorded_failure().value_or(failure);
 }
 
 void Members::alarm_all() const {

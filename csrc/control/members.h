@@ -92,6 +92,8 @@ class Members {
 
     /// Writes the reason where all members read it, unless one is there already, and raises the alarm of all.
     void record(const Failure &failure) const;
+    /// Where members are on several hosts, and this rank has written a reason, this waits until it is known which one
+    /// holds.
     std::optional<Failure> recorded_failure() const;
     /// Records a failure; what counts is the reason that was there first.
     Failure settle(const Failure &failure) const;

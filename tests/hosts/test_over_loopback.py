@@ -42,7 +42,7 @@ def test_all_kinds_of_collectives_and_messages_cross_hosts(layout: tuple[int, ..
             received = np.empty(count)
             comm.sendrecv(np.full(count, float(rank)), right, received, left)
             assert (received == left).all()
-        assert comm.context.hosts == [sorted(set(layout), key=layout.index).index(number) for number in layout]
+        assert comm.context.hosts == tuple(sorted(set(layout), key=layout.index).index(number) for number in layout)
         comm.barrier()
 
     values(run(program, layout))

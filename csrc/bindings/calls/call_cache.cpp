@@ -144,9 +144,9 @@ Envelope run(Communicator &communicator, const ReadyCollective &of, const Hook &
 /// Inside its callers, as a call takes a part of a small message's time.
 [[gnu::always_inline]] inline PyObject *run_with(Ready &ready, const Operands &operands) {
     static const Hook interrupted = check_signals;
-    // A member that is a thread cannot go on without the interpreter.
+    // Threads of this process cannot go on without the interpreter.
     const bool is_long = operands.x.num_bytes + operands.out.num_bytes > most_under_lock;
-    const bool releases = is_long || ready.communicator.shares_process();
+    const bool releases = is_long || ready.communicator.waits_for_threads();
     auto *const collective = std::get_if<ReadyCollective>(&ready.call);
     auto *const messages = std::get_if<ReadyMessages>(&ready.call);
     if (collective != nullptr) renew(*collective, operands);

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from hocket.runtime.communicator.call_settings import check_timeout as check_timeout
     from hocket.runtime.communicator.cartesian import Cartesian as Cartesian
     from hocket.runtime.communicator.communicator import Communicator as Communicator
-    from hocket.runtime.communicator.communicator import Context as Context
     from hocket.runtime.communicator.communicator import init as init
+    from hocket.runtime.communicator.context import Context as Context
     from hocket.runtime.communicator.mesh import Mesh as Mesh
     from hocket.runtime.communicator.point_to_point import ANY_SOURCE as ANY_SOURCE
     from hocket.runtime.communicator.point_to_point import ANY_TAG as ANY_TAG
@@ -75,7 +75,8 @@ else:
             "communicator.arguments": ["check_unmasked"],
             "communicator.call_settings": ["check_algorithm", "check_order", "check_timeout"],
             "communicator.cartesian": ["Cartesian"],
-            "communicator.communicator": ["Communicator", "Context", "init"],
+            "communicator.communicator": ["Communicator", "init"],
+            "communicator.context": ["Context"],
             "communicator.mesh": ["Mesh"],
             "communicator.point_to_point": ["ANY_SOURCE", "ANY_TAG", "Recv", "Send"],
             "communicator.refusals": ["name_instead", "refusal_of"],

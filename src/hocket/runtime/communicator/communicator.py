@@ -24,15 +24,15 @@ from hocket.runtime.communicator import groups
 from hocket.runtime.communicator.call_settings import CallSettings, check_algorithm, check_order, check_timeout
 from hocket.runtime.communicator.calls import calling, explained
 from hocket.runtime.communicator.cartesian import Cartesian
+from hocket.runtime.communicator.context import Context, contexts
 from hocket.runtime.communicator.hello import meet
 from hocket.runtime.communicator.lower_face import LowerFace
 from hocket.runtime.communicator.objects import Objects
 from hocket.runtime.communicator.refusals import no_attribute
-from hocket.runtime.network.doorkeeper import Doorkeeper
+from hocket.runtime.network.doorkeeper import await_agents
 from hocket.runtime.plans import find
 from hocket.runtime.ranks.environment import (
     DEFAULT_TIMEOUT_SECONDS,
-    at_rank_end,
     discover,
     here,
 )
@@ -47,8 +47,6 @@ from hocket.schedule import COLLECTIVES
 _MESSAGES = ("send", "recv", "sendrecv", "batch")
 _FAREWELL_SECONDS = 2.0  # so long a leader that has failed tells other hosts of it
 _ALIKE = {"isend": "send", "irecv": "recv"}
-
-_contexts: "weakref.WeakSet[Context]" = weakref.WeakSet()
 
 # Every communicator of the process, by id: one thread may add a communicator while another iterates.
 _known: "weakref.WeakValueDictionary[int, Communicator]" = weakref.WeakValueDictionary()
@@ -83,71 +81,10 @@ def init(
             met.door.close()
         raise
     watch_process()
-    _end_with_rank(context)
+    context.end_with_rank()
     communicator = Communicator(context, tuple(range(met.size)), met.rank, met.endpoints)
     communicator._apply(replace(Policy.decode(met.policy), shares_cores=met.shares_cores))
     return communicator
-
-
-def _end_with_rank(context: "Context") -> None:
-    """Ends the context with its rank if it still exists: a closed one has freed its thread and its mappings before."""
-    alive = weakref.ref(context)
-
-    def end(error: BaseException | None) -> None:
-        still = alive()
-        if still is not None:
-            still._end(error)
-
-    at_rank_end(end)
-
-
-class Context:
-    """The state that all communicators of one rank share: its memory, and its rank in the job.
-
-    Attributes: rank and size in the job; has_core: whether the rank has a core of its own, and so spins as it waits;
-    num_cores: the number of cores on which all ranks of the job run; hosts: the number of the host of each rank of the
-    job.
-    """
-
-    def __init__(
-        self,
-        core: Any,
-        rank: int,
-        size: int,
-        has_core: bool,
-        num_cores: int,
-        cancel: threading.Event | None = None,
-        door: Doorkeeper | None = None,
-        hosts: Sequence[int] = (),
-    ) -> None:
-        self._core, self.rank, self.size, self.has_core, self.num_cores = core, rank, size, has_core, num_cores
-        self.hosts = tuple(hosts) or (0,) * size
-        self._door = door  # which is open as long as this context is there
-        if door is not None:
-            weakref.finalize(self, door.close).atexit = False  # communicators may be closed later than that
-        self._cancel = cancel  # shared by the ranks that are threads of one run_ranks
-        self._communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
-        _contexts.add(self)
-
-    @property
-    def num_communicators(self) -> int:
-        """The number of open communicators of this rank."""
-        return len(self._communicators)
-
-    def _finish(self) -> None:
-        for communicator in list(self._communicators):
-            communicator._finish()
-
-    def _end(self, error: BaseException | None) -> None:
-        """Closes all open communicators, subgroups first; after an exception, tells the other ranks about it."""
-        if error is None:
-            self._finish()
-        with contextlib.ExitStack() as ends:  # if one raises, the others are closed all the same
-            for communicator in sorted(self._communicators, key=lambda one: -len(one.group)):
-                ends.callback(communicator._end, error)
-
-    def __repr__(self) -> str:
-        return f"<hocket.Context rank {self.rank} of {self.size}, {self.num_communicators} communicators>"
 
 
 class Communicator(Objects):
@@ -495,14 +432,13 @@ def _close_all(error: BaseException | None) -> None:
     if error is not None:
         tell_uncaught(error)
     else:
-        for context in list(_contexts):
+        for context in list(contexts):
             context._finish()
-    for context in list(_contexts):
+    for context in list(contexts):
         try:
             context._end(error)
         except Exception as failure:  # if one cannot be closed, the others are closed all the same
             _tell(failure)
-    for context in list(_contexts):  # the leader of a host stays for its other ranks
-        if context._door is not None:
-            context._door.close()
-            context._door.await_end(None if error is None else _FAREWELL_SECONDS)
+    for context in list(contexts):
+        context.close_door()
+    await_agents(None if error is None else _FAREWELL_SECONDS)

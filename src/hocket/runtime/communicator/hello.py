@@ -19,8 +19,8 @@ from hocket.runtime.network.job_key import job_key
 from hocket.runtime.ranks.cores import CoresOfHosts, beside, far, neighbours, own_cores
 from hocket.runtime.ranks.environment import Environment, link_here, may_attach, uses_tcp
 from hocket.runtime.rendezvous import star
-from hocket.runtime.rendezvous.star import Gathered, Offer
 from hocket.runtime.rendezvous.join import join
+from hocket.runtime.rendezvous.star import Gathered, Offer
 from hocket.runtime.traces import trace
 
 

@@ -28,6 +28,20 @@ _LACKS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENOSPC)
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 1.0  # between two attempts to reach a rank
 
 
+_staying: "set[Doorkeeper]" = set()  # closed, but still there for other ranks of their hosts
+
+
+def await_agents(seconds: float | None) -> None:
+    """Wait until the ranks for which closed doorkeepers of this process stay have left, at most so long.
+
+    At the end of a process: without its leader, a host hears nothing of others, and they take its ranks for lost.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    for one in list(_staying):
+        if one._thread is not None and one._process == os.getpid():
+            one._thread.join(None if deadline is None else max(deadline - time.monotonic(), 0.0))
+
+
 @dataclass(eq=False)
 class _Visit:
     """A connection that this rank opens. connection: None between two attempts."""
@@ -83,14 +97,10 @@ class Doorkeeper:
             return
         with contextlib.suppress(OSError):  # it has ended already
             self._wake.send(b"\0")
-        # Where the garbage collector may run this, of two such threads none waits; nor does one wait for other ranks.
-        if self._agent is None and not _core.is_own_thread():
+        if self._agent is not None:
+            _staying.add(self)  # for other ranks: see await_agents
+        elif not _core.is_own_thread():  # where the garbage collector may run this: of two such threads none waits
             self._thread.join()
-
-    def await_end(self, seconds: float | None) -> None:
-        """Once it is closed, on the leader of a host: wait until the agent has ended, or at most so long."""
-        if self._agent is not None and self._thread is not None and self._process == os.getpid():
-            self._thread.join(seconds)
 
     def _end(self) -> None:
         for visit in self._visits:
@@ -109,6 +119,7 @@ class Doorkeeper:
                 pass
         finally:
             self._end()
+            _staying.discard(self)
 
     def _turn(self) -> bool:
         """Wait for something to happen, and handle it; return False once the doorkeeper is closed."""
