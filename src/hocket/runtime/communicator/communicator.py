@@ -106,7 +106,8 @@ class Communicator(Objects):
 
     Attributes: group (the number in the job of each rank), context (the state that all communicators of this rank
     share), topology (a Cartesian; one axis "rank" unless cartesian() or Mesh made it). Algorithms that take a grid,
-    such as "torus", use the topology if it has several axes.
+    such as "torus", use the topology if it has several axes; those that take groups, such as "hierarchical", use the
+    hosts if there are several.
     """
 
     def __init__(
