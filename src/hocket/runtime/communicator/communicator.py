@@ -25,7 +25,6 @@ from hocket.runtime.communicator.call_settings import CallSettings, check_algori
 from hocket.runtime.communicator.calls import calling, explained
 from hocket.runtime.communicator.cartesian import Cartesian
 from hocket.runtime.communicator.context import Context, contexts
-from hocket.runtime.communicator.hello import meet
 from hocket.runtime.communicator.lower_face import LowerFace
 from hocket.runtime.communicator.objects import Objects
 from hocket.runtime.communicator.refusals import no_attribute
@@ -39,6 +38,7 @@ from hocket.runtime.ranks.environment import (
 from hocket.runtime.ranks.failure_reports import reason_of, tell_uncaught
 from hocket.runtime.ranks.process_end import at_process_end, fail_process, watch_process
 from hocket.runtime.ranks.start_report import tell_start
+from hocket.runtime.rendezvous.hello import meet
 from hocket.runtime.streams.stream import stream
 from hocket.runtime.streams.work import InFlight
 from hocket.runtime.traces import trace

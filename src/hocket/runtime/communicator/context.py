@@ -4,13 +4,10 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hocket.runtime.network.doorkeeper import Doorkeeper
 from hocket.runtime.ranks.environment import at_rank_end
-
-if TYPE_CHECKING:
-    from hocket.runtime.communicator.communicator import Communicator
 
 contexts: "weakref.WeakSet[Context]" = weakref.WeakSet()
 """Those of the process."""
@@ -41,7 +38,7 @@ class Context:
         if door is not None:
             weakref.finalize(self, door.close).atexit = False  # communicators may be closed later than that
         self._cancel = cancel  # shared by the ranks that are threads of one run_ranks
-        self._communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
+        self._communicators: weakref.WeakSet[Any] = weakref.WeakSet()
         contexts.add(self)
 
     @property
