@@ -11,12 +11,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from hocket.runtime.ranks.environment import Environment
 from tests.cli.test_run import FOREVER, PREAMBLE, STAY
 from tests.waiting import numbers_left, state_of, wait_for_end, wait_until
 
@@ -307,10 +305,6 @@ def test_an_agent_that_hears_nothing_of_its_launcher_ends_its_ranks(tmp_path: Pa
         assert "lost a with rank 0 of 1" in run.stderr.read()
 
 
-@pytest.mark.skipif(
-    "board" not in {one.name for one in fields(Environment)},
-    reason="ranks of several hosts do not meet yet: Environment has no board",
-)
 def test_ranks_of_two_hosts_meet(tmp_path: Path) -> None:
     program = PREAMBLE + (
         "import numpy, hocket\n"
