@@ -1,6 +1,6 @@
 """The checks of `hocket doctor --address`: whether ranks of this host reach rank 0 there, and what stands in the way.
 
-They need neither a job nor its key, and end within LIMIT_SECONDS. Of a key that is set they say where it comes from.
+They need neither a job nor its key, and end within LIMIT_SECONDS. If a key is set, they say where it comes from.
 """
 
 import errno

@@ -36,7 +36,7 @@ class Admitted(NamedTuple):
 
 @dataclass(eq=False)
 class _Stranger:
-    """A connection to this rank, whose other end has still to prove who it is."""
+    """A connection to this rank, whose other end has still to prove that it is a rank of the job."""
 
     connection: socket.socket
     challenge: bytes
@@ -91,7 +91,7 @@ class Gate:
             listener.close()
 
     def expire(self, now: float) -> list[float]:
-        """Drop those who have taken too long; return the times at which the others will have."""
+        """Drop strangers that have taken too long; return the times at which the others will have."""
         for stranger in [one for one in self._strangers if now - one.since >= STRANGER_SECONDS]:
             self._drop(stranger)
         return [one.since + STRANGER_SECONDS for one in self._strangers]

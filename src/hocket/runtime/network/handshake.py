@@ -38,9 +38,9 @@ class Credentials:
     size: int
     layout: int
 
-    def _prove(self, who: bytes, *said: bytes) -> bytes:
+    def _prove(self, end: bytes, *said: bytes) -> bytes:
         job = _JOB.pack(self.layout, self.size, self.name.encode())
-        return hmac.digest(self.key, b"".join((_PROTOCOL, who, job, *said)), "sha256")
+        return hmac.digest(self.key, b"".join((_PROTOCOL, end, job, *said)), "sha256")
 
     def session(self, challenged: bytes, answered: bytes) -> bytes:
         """Return a key that only the two ends of a connection have, once both have proved that they know the job's."""

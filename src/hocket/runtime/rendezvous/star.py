@@ -289,7 +289,7 @@ class _Root(_Side):
 
 
 class _Caller(_Side):
-    """The side of all ranks but rank 0."""
+    """The side of the other ranks."""
 
     def __init__(
         self, environment: Environment, board: Board, key: bytes | None, offer: Offer, deadline: float
@@ -309,7 +309,7 @@ class _Caller(_Side):
         )
         roster = self._await(protocol.Roster)
         self.hellos, self.config = roster.hellos, roster.config
-        # Of rank 0's doors the one at the address where it was found.
+        # The first of rank 0's doors is now the one at the address where it was found.
         reached = link.connection.getpeername()[0]
         self.hellos[0]["doors"].sort(key=lambda door: door[0] != reached)
 
