@@ -135,7 +135,7 @@ def test_a_mistake_of_all_ranks_is_told_once(tmp_path: Path) -> None:
         (
             '[ $host = a ] || { echo "ssh: no route to host b" >&2; exit 255; }',
             [],
-            "host b for rank 1 of 2 cannot be reached, connect ended with exit code 255: ssh: no route to host b",
+            "connect b true` has to work without a question; connect ended with exit code 255: ssh: no route to host b",
         ),
         ("", ["--python", "/no/python"], "/no/python: not found; name its interpreter with --python"),
         (
