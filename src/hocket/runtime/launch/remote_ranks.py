@@ -341,7 +341,8 @@ class RemoteRanks:
         if b"No module named" in one.words:
             what = f"has no Hocket {__version__} for {python}{one.last_words()}"
             return f"{what}; install it there, or name another interpreter with --python"
-        return f"cannot be reached, {ssh} ended with exit code {code}{one.last_words()}"
+        needed = f"`{shlex.join([*self._job.ssh, one.host])} true` has to work without a question"
+        return f"cannot be reached: {needed}; {ssh} ended with exit code {code}{one.last_words()}"
 
     def _refuse(self, one: _Connection, what: str) -> None:
         one.over = True

@@ -1,11 +1,12 @@
-"""The agent of a host: its leader tells other hosts what the ranks here have written down, and hears of those there.
+"""The agent of a host: its leader tells other hosts what the ranks here have written on their control pages, and hears
+the same of the ranks there.
 
 The leaders form a star around rank 0, by one connection each. The core reads and writes the pages (csrc/mirrors); this
 module carries the news. Rank 0 passes on to all hosts what comes from one of them, and decides what has to be equal on
 all hosts: which reason for a failure was first.
 
 A host is dead if its system answers nothing for SILENT_SECONDS. A rank that is stopped, or slow, is not: its system
-answers, and those that wait for it name it.
+answers, and the ranks that wait for it name it.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ class Beat(msgspec.Struct, tag=0):
 
 
 class News(msgspec.Struct, tag=1):
-    """What ranks of a host have written down. wakes: somebody has asked for it."""
+    """What ranks of a host have written on their control pages. wakes: a rank has asked for it."""
 
     pages: bytes
     wakes: bool
@@ -58,7 +59,7 @@ class Verdict(msgspec.Struct, tag=4):
 
 
 class Death(msgspec.Struct, tag=5):
-    """A rank has died. cut_off: it can no more be reached, as its host, or the leader of that, is gone."""
+    """A rank has died. cut_off: it can no longer be reached, because its host, or the leader there, is gone."""
 
     rank: int
     cut_off: bool
@@ -69,7 +70,7 @@ class Leaving(msgspec.Struct, tag=6):
 
 
 class Over(msgspec.Struct, tag=7):
-    """All ranks of all hosts have: the star ends."""
+    """All ranks of all hosts have left the job: the star ends."""
 
 
 Message = Beat | News | Ask | Proposal | Verdict | Death | Leaving | Over

@@ -1,4 +1,4 @@
-"""The gate of a rank: it listens, and lets in those who prove that they are a rank of the job.
+"""The gate of a rank: it listens, and lets those in that prove that they are a rank of the job.
 
 A connection that has still to prove it is a "stranger". Strangers are limited in number, bytes and time.
 """
@@ -20,8 +20,9 @@ from hocket.runtime.network.addresses import Address
 from hocket.runtime.network.connecting import listen
 from hocket.runtime.network.handshake import Credentials, Purpose
 
-STRANGER_SECONDS = 2.0  # who opens a connection to this rank must have proved who he is by then
+STRANGER_SECONDS = 2.0  # within this time, a connection to this rank must prove that it comes from a rank of the job
 MAX_STRANGERS = 64
+_MAX_REFUSED = 8
 
 
 class Admitted(NamedTuple):
@@ -35,7 +36,7 @@ class Admitted(NamedTuple):
 
 @dataclass(eq=False)
 class _Stranger:
-    """A connection to this rank, whose other end has still to prove who it is."""
+    """A connection to this rank, whose other end has still to prove that it is a rank of the job."""
 
     connection: socket.socket
     challenge: bytes
@@ -45,6 +46,8 @@ class _Stranger:
 
 class Gate:
     """Listens from the beginning; open() lets it work, as a part of its owner's loop over a selector.
+
+    refused: the first hosts, by address, that answered the challenge without the key of the job.
 
     places: IP addresses of this host, each with a port, or 0 for any. Raises RendezvousError or ResourceError.
     """
@@ -62,6 +65,7 @@ class Gate:
         self.addresses: list[Address] = [one.getsockname()[:2] for one in self._listeners]
         self._reserve = reserve()
         self._strangers: list[_Stranger] = []
+        self.refused: list[str] = []
         self._is_open = False
 
     def open(self, job: Credentials, selector: selectors.BaseSelector, admit: Callable[[Admitted], None]) -> None:
@@ -87,7 +91,7 @@ class Gate:
             listener.close()
 
     def expire(self, now: float) -> list[float]:
-        """Drop those who have taken too long; return the times at which the others will have."""
+        """Drop strangers that have taken too long; return the times at which the others will have."""
         for stranger in [one for one in self._strangers if now - one.since >= STRANGER_SECONDS]:
             self._drop(stranger)
         return [one.since + STRANGER_SECONDS for one in self._strangers]
@@ -117,7 +121,7 @@ class Gate:
         self._strangers.append(stranger)
         self._selector.register(connection, selectors.EVENT_READ, stranger)
         if len(self._strangers) > MAX_STRANGERS:
-            # At random: whoever opens many shall not be sure to push out those that belong here.
+            # At random: a host that opens many connections shall not be sure to push out those that belong here.
             self._drop(random.choice(self._strangers[:-1]))
         if not send(connection, stranger.challenge):
             self._drop(stranger)
@@ -142,12 +146,19 @@ class Gate:
             return
         admitted = handshake.admit(self._job, self.rank, stranger.challenge, stranger.said)
         if admitted is None:
+            self._note_refused(stranger.connection)
             self._drop(stranger)
             return
         self._strangers.remove(stranger)
         self._selector.unregister(stranger.connection)
         session = self._job.session(stranger.challenge, stranger.said)
         self._admit(Admitted(stranger.connection, *admitted, session))
+
+    def _note_refused(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # it is gone
+            host = connection.getpeername()[0]
+            if host not in self.refused and len(self.refused) < _MAX_REFUSED:
+                self.refused.append(host)
 
     def _drop(self, stranger: _Stranger) -> None:
         self._strangers.remove(stranger)

@@ -28,7 +28,7 @@ from hocket.runtime.network.addresses import Address, is_numeric, read_address, 
 from hocket.runtime.network.connecting import UnreachedError, connect, reason_in_words
 from hocket.runtime.network.gate import Admitted, Gate
 from hocket.runtime.network.handshake import KEY_BYTES, Credentials, Purpose
-from hocket.runtime.network.interfaces import choose, named_interfaces
+from hocket.runtime.network.interfaces import choose, named_interfaces, source_towards
 from hocket.runtime.network.job_key import no_key
 from hocket.runtime.network.sealed import LinkEndedError, SealedLink
 from hocket.runtime.ranks.environment import Environment
@@ -37,12 +37,14 @@ from hocket.runtime.rendezvous import protocol as protocol
 from hocket.runtime.rendezvous.boards.board import Board
 from hocket.runtime.rendezvous.join import Membership, join
 from hocket.runtime.rendezvous.protocol import Encoded, Gathering
+from hocket.runtime.variables import ADDRESS, KEY_FILE
 
 _MEETING = (1 << 64) - 1  # what such a connection is for, where others name a communicator
 _ATTEMPT_SECONDS = 5.0  # for one attempt to reach rank 0
 _HANDSHAKE_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 0.5
 _PENDING_SECONDS = 1.0
+_ONE_KEY = f"give all ranks of a job one key ({KEY_FILE}), and each job its own address"
 
 
 class Gathered(NamedTuple):
@@ -148,7 +150,7 @@ class _Side:
         self.hellos: list[Encoded] = []
         self.config: Encoded = {}
         if key is None and not board.carries_key:
-            raise no_key(board.where)
+            raise no_key(f"rank {environment.rank} of {environment.size}", board.where)
 
     def _hello(self, addresses: Sequence[str]) -> Encoded:
         doors = [list(address) for address in self.offer.door(addresses)]
@@ -214,7 +216,7 @@ class _Root(_Side):
         while not is_done():
             now = time.monotonic()
             if now >= self.deadline:
-                gathering.expire(self.environment.timeout_seconds)
+                gathering.expire(self.environment.timeout_seconds, self._advice())
             if gathering.failure is not None:
                 self._tell_failure()
                 raise gathering.failure
@@ -226,6 +228,13 @@ class _Root(_Side):
                 if gathering.missing:
                     host.notice(self.environment, gathering.missing)
             self._turn(min(pending_at, notice_at, self.deadline))
+
+    def _advice(self) -> str:
+        """Returns what to look at if ranks are missing."""
+        if self._gate.refused:
+            return f"processes on {', '.join(self._gate.refused)} came with another key: give all ranks the same one"
+        where = ", ".join(write_address(*address) for address in self._gate.addresses)
+        return f"rank 0 listens at {where}; with HOCKET_DEBUG=INIT each rank says where it looks"
 
     def _turn(self, until: float) -> None:
         times = [until, *self._gate.expire(time.monotonic())]
@@ -251,7 +260,7 @@ class _Root(_Side):
         for data in messages:
             rank = self._ranks.get(link)
             if rank is None and data is not None:
-                rank = self._gathering.arrive(data, f"the process at {link.connection.getpeername()[0]}")
+                rank = self._gathering.arrive(data, f"the process at {link.peer}")
                 if rank is not None:
                     self._ranks[link] = rank
             elif rank is not None:
@@ -280,7 +289,7 @@ class _Root(_Side):
 
 
 class _Caller(_Side):
-    """The side of all ranks but rank 0."""
+    """The side of the other ranks."""
 
     def __init__(
         self, environment: Environment, board: Board, key: bytes | None, offer: Offer, deadline: float
@@ -300,7 +309,7 @@ class _Caller(_Side):
         )
         roster = self._await(protocol.Roster)
         self.hellos, self.config = roster.hellos, roster.config
-        # Of rank 0's doors the one at the address where it was found.
+        # The first of rank 0's doors is now the one at the address where it was found.
         reached = link.connection.getpeername()[0]
         self.hellos[0]["doors"].sort(key=lambda door: door[0] != reached)
 
@@ -352,7 +361,10 @@ class _Caller(_Side):
         sources = choose(pattern, addresses[0]) if pattern else ()
         found = self.key or key
         if not found:
-            raise RendezvousError(f"rank 0 has a key of the job that rank {self.environment.rank} lacks; give all one")
+            raise RendezvousError(
+                f"rank 0 was given a key of the job, rank {self.environment.rank} of {self.environment.size} was not; "
+                f"set {KEY_FILE} on all ranks, or on none"
+            )
         until = min(self.deadline, time.monotonic() + _ATTEMPT_SECONDS)
         connection, address = connect(addresses, until, sources=sources)
         try:
@@ -361,16 +373,25 @@ class _Caller(_Side):
             challenged = _read(connection, handshake.CHALLENGE_BYTES)
             answered = handshake.answer(job, Purpose(_MEETING, self.environment.rank, 0), challenged)
             if answered is None:
-                raise _RefusedError(f"{write_address(*address)} answers, but is no rank 0 of Hocket")
+                raise _RefusedError(
+                    f"{write_address(*address)} answers, but is no rank 0 of Hocket; {_next_step(address)}"
+                )
             connection.sendall(answered[0])
             if not handshake.is_greeting(answered[1], _read(connection, handshake.GREETING_BYTES)):
-                raise _RefusedError("it does not know the key of this job")
+                raise _RefusedError(f"{write_address(*address)} does not prove the key of this job; {_ONE_KEY}")
             self.key = found
             return SealedLink(connection, job.session(challenged, answered[0]), opened_here=True)
+        except TimeoutError as error:
+            connection.close()
+            raise _RefusedError(
+                f"{write_address(*address)} accepts connections, but says nothing in {_HANDSHAKE_SECONDS:g} s: no rank "
+                f"0 of Hocket, or a stopped one; {_next_step(address)}"
+            ) from error
         except OSError as error:
             connection.close()
             raise _RefusedError(
-                f"{write_address(*address)} ended the handshake ({error}): another job, or another key, is there"
+                f"{write_address(*address)} ended the handshake ({error}): another job, or another key, is there; "
+                f"{_ONE_KEY}"
             ) from error
         except BaseException:
             connection.close()
@@ -421,6 +442,10 @@ class _RefusedError(Exception):
     """What answers is not rank 0 of this job."""
 
 
+def _next_step(address: Address) -> str:
+    return f"run `hocket doctor --address {write_address(*address)}` on host {os.uname().nodename}"
+
+
 def _read(connection: socket.socket, length: int) -> bytes:
     data = b""
     while len(data) < length:
@@ -438,10 +463,14 @@ def _gate(board: Board, deadline: float) -> Gate:
         try:
             found = resolve(name, deadline)
         except OSError as error:
-            raise RendezvousError(f"rank 0 is to listen at {board.where}: {reason_in_words(error, name)}") from error
+            raise RendezvousError(
+                f"rank 0 on host {os.uname().nodename} is to listen at {board.where}: {reason_in_words(error, name)}; "
+                "give a name of this host that all hosts know, or its IP address"
+            ) from error
         # To itself, many a host is 127.0.1.1 (/etc/hosts); that says nothing of how others reach it.
         is_hidden = not is_numeric(name) and name != "localhost" and all(one.startswith("127.") for one in found)
-        return Gate(0, [(one, port) for one in (_offered() if is_hidden else found[:1])])
+        here = [one for one in found if source_towards(one) == one.partition("%")[0]]  # a host may lack IPv6
+        return Gate(0, [(one, port) for one in (_offered() if is_hidden else here or found[:1])])
     for port in board.ports:
         with contextlib.suppress(RendezvousError):  # it is in use
             return Gate(0, [(one, port) for one in _offered()])
@@ -461,5 +490,6 @@ def _read_place(text: str, where: str) -> tuple[list[Address], bytes | None]:
         return [read_address(place) for place in places.split(",")], bytes.fromhex(key) if key else None
     except ValueError as error:
         raise RendezvousError(
-            f"{where} has {text[:80]!r} where rank 0 writes its addresses: {error}; does another program write there?"
+            f"{where} has {places[:80]!r} where rank 0 writes its addresses: {error}; does another program write "
+            f"there? Tell all ranks where rank 0 is by {ADDRESS}=HOST:PORT instead"
         ) from error
