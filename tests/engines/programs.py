@@ -29,12 +29,13 @@ class Programs:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.more: dict[str, str] = {}  # variables
         self._path = [folder]
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables with which hosts find them."""
-        return {"HOME": str(self.folder), "PATH": ":".join([*map(str, self._path), os.environ["PATH"]])}
+        """The variables with which hosts find them, and `more`."""
+        return {**self.more, "HOME": str(self.folder), "PATH": ":".join([*map(str, self._path), os.environ["PATH"]])}
 
     def add(self, name: str, script: str) -> Path:
         """Add a program that is this shell script."""
