@@ -306,7 +306,7 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
     seen_moves_ = executor_->num_moves();
     patience_.renew();
     may_linger_ = lingers_ = lingers_ && exchanges_ && executor_->has_short_chunks();
-    started_ = {};
+    started_ = broken_since_ = {};
     num_asked_ = 0;
     stall_told_ = false;
 }

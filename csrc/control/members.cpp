@@ -21,8 +21,11 @@ constexpr auto writer_time = 200ms; // for another member to write its reason
 constexpr auto reader_time = 500ms; // for another process to notice a failure before one looks whether it is stopped
 constexpr auto longest_reader_time = 30s; // or may be, where nobody can tell
 constexpr auto decision_time = 2s;        // for rank 0's host to say which reason was first
+constexpr auto news_time = 1s;            // for a member's end to be known, once nothing more comes from it
 
-constexpr const char *cut_off_text = "cut off"; // as runtime/failures.py knows it
+// As runtime/failures.py knows them. Behind the second one comes who has found it.
+constexpr const char *cut_off_text = "cut off";
+constexpr const char *broken_text = "broken way to ";
 
 /// What a mirror shows until it shows this communicator, and once it shows a later one.
 struct Blank {
@@ -141,6 +144,26 @@ std::optional<Failure> Members::find_death(std::uint64_t sequence) const {
     }
     if (!found) return std::nullopt;
     Failure failure(Cause::died, *found, at(*found).presence.is_cut_off() ? cut_off_text : "");
+    failure.sequence = sequence;
+    return failure;
+}
+
+std::optional<Failure> Members::find_lost(std::span<const int> awaited,
+                                          const std::function<bool(int member)> &is_broken, std::uint64_t sequence,
+                                          Clock::time_point &since) const {
+    const auto is_lost = [&](int member) { return is_broken(member) && !is_dead(member) && !has_closed(member); };
+    const auto found = std::ranges::find_if(awaited, is_lost);
+    if (found == awaited.end()) {
+        since = {};
+        return std::nullopt;
+    }
+    const auto now = Clock::now();
+    if (since == Clock::time_point{}) since = now;
+    if (now - since < news_time) {
+        ask_hosts();
+        return std::nullopt;
+    }
+    Failure failure(Cause::died, *found, broken_text + name_of(rank_));
     failure.sequence = sequence;
     return failure;
 }

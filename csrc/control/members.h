@@ -90,6 +90,12 @@ class Members {
     /// good order, and all that it sent is there.
     std::optional<Failure> find_death(std::uint64_t sequence) const;
 
+    /// The first of the members in `awaited` to which the way is broken though it has neither died nor left, as a
+    /// failure at call `sequence`, once that would be known: a member that does either breaks the way before it is
+    /// known. `since`: when it was first found, kept by who asks while it waits for the same, or the beginning.
+    std::optional<Failure> find_lost(std::span<const int> awaited, const std::function<bool(int member)> &is_broken,
+                                     std::uint64_t sequence, Clock::time_point &since) const;
+
     /// Writes the reason where all members read it, unless one is there already, and raises the alarm of all.
     void record(const Failure &failure) const;
     /// Where members are on several hosts, and this rank has written a reason, this waits until it is known which one

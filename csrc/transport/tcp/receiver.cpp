@@ -66,9 +66,8 @@ void Receiver::release(std::size_t num_bytes) {
 std::uint64_t NumberReceiver::latest() {
     std::array<std::byte, 64 * sizeof latest_> come{};
     for (;;) {
-        bool has_ended = false;
         std::copy_n(next_.begin(), num_come_, come.begin());
-        const std::size_t more = receive_some(descriptor_, come.data() + num_come_, come.size() - num_come_, has_ended);
+        const std::size_t more = receive_some(descriptor_, come.data() + num_come_, come.size() - num_come_, has_ended_);
         if (more == 0) return latest_;
         const std::size_t all = num_come_ + more;
         num_come_ = all % sizeof latest_;
