@@ -227,10 +227,11 @@ std::optional<Failure> Members::recorded_failure() const {
     const Member *const home = &at(*found);
     std::uint32_t state = state_of(*found);
     for (; state == AbortRecord::proposed; state = state_of(*found)) {
-        // This rank has failed, so it goes on with nothing before it knows the reason of all. Nobody decides where
-        // rank 0's host cannot be reached: then this rank's own reason holds.
+        // This rank has failed, so it goes on with nothing before it knows the reason of all. Nobody tells it where the
+        // leader of this host is gone, or does not hear of rank 0's: then this rank's own reason holds.
         const auto since = home->page.abort.proposed_at.load(std::memory_order_relaxed);
-        if (now_in_nanoseconds() - since < decision_time / 1ns) std::this_thread::sleep_for(100us);
+        const bool is_awaited = now_in_nanoseconds() - since < decision_time / 1ns && !spanning_->leader->is_dead();
+        if (is_awaited) std::this_thread::sleep_for(100us);
         else home->page.abort.state.compare_exchange_strong(state, AbortRecord::ready);
     }
     if (state != AbortRecord::ready) return std::nullopt;

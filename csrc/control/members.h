@@ -33,6 +33,7 @@ struct Spanning {
     static constexpr std::uint64_t tells = 1, asks = std::uint64_t{1} << 32;
     std::uint64_t name = 0;
     int bell = -1;
+    const Presence *leader = nullptr;
 };
 
 /// One rank's view of all members. Thread-safe: calls and messages share it.

@@ -66,6 +66,7 @@ def plan(fault: str, number: int, choose: random.Random) -> Trial:
     count = COUNTS[number // len(calls.KINDS) % len(COUNTS)]
     victims = {
         "deaths": [0, 1] if number % 4 == 0 else [2, 3],
+        "resets": [choose.choice((0, 2))],  # leaders, which have connections in every algorithm
         "links": [2],
         "kills": [number % len(LAYOUT)],
     }.get(fault, [choose.randrange(len(LAYOUT))])
@@ -130,7 +131,9 @@ def run_fault(trial: Trial, result: Result, lab: Lab | None) -> None:
         job.await_mark(1)
         at = None
         if trial.fault in ("kills", "deaths"):
-            time.sleep(0.1 if trial.fault == "kills" else trial.delay_seconds)  # until all sleep; or the moment is random
+            time.sleep(
+                0.1 if trial.fault == "kills" else trial.delay_seconds
+            )  # until all sleep; or the moment is random
             at = job.kill(*trial.victims)
         judge(trial, job.outcomes(), at, result)
 

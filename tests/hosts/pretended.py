@@ -35,7 +35,8 @@ class Outcome:
     value: Any = None
     error: BaseException | None = None
     signal: int = 0
-    seconds: float = 0.0  # of the monotonic clock, at its end
+    seconds: float = 0.0  # of the monotonic clock, at the end of its program
+    ended: float = 0.0  # and when its process was seen to have ended
 
 
 def free_port() -> int:
@@ -51,6 +52,12 @@ def mark(comm: hocket.Communicator, number: int) -> None:
     """In a program: says to whoever started the ranks how far this one has come."""
     assert _marks is not None
     _marks[comm.rank] = number
+
+
+def is_told() -> bool:
+    """In a program: whether whoever started the ranks has told them something."""
+    assert _marks is not None
+    return _marks[-1] != 0
 
 
 class Job:
@@ -73,7 +80,7 @@ class Job:
         self._timeout, self._limit, self._before = timeout, limit, before
         self._host = "127.0.0.1" if lab is None else lab.hosts[layout[0]].address
         self._port = free_port()
-        self._marks = _marks = memoryview(mmap.mmap(-1, 8 * len(layout))).cast("Q")
+        self._marks = _marks = memoryview(mmap.mmap(-1, 8 * (len(layout) + 1))).cast("Q")
         self.processes: list[int] = []
         self._ends: list[int] = []
         for rank in range(len(layout)):
@@ -109,6 +116,14 @@ class Job:
     def await_mark(self, number: int, ranks: Sequence[int] | None = None) -> None:
         """Return once these ranks, or all, have come so far."""
         wait_until(lambda: all(self._marks[rank] >= number for rank in ranks or range(len(self._layout))))
+
+    def marks(self) -> list[int]:
+        """Return how far each rank has come."""
+        return list(self._marks[:-1])
+
+    def tell(self) -> None:
+        """From now on is_told() is true."""
+        self._marks[-1] = 1
 
     def outcomes(self) -> list[Outcome]:
         """Wait until all ranks have ended."""
@@ -166,5 +181,6 @@ def _outcome(process: int, end: int) -> Outcome:
         data = pipe.read()
     _, status = os.waitpid(process, 0)
     found: Outcome = pickle.loads(data) if data else Outcome()
+    found.ended = time.monotonic()
     found.signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     return found

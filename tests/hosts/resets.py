@@ -5,6 +5,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 import hocket
 
@@ -32,9 +33,9 @@ def _links(comm: hocket.Communicator) -> set[int]:
 
 
 def _connected() -> Iterator[int]:
-    for name in os.listdir("/proc/self/fd"):
+    for path in Path("/proc/self/fd").iterdir():
         try:
-            copy = socket.socket(fileno=os.dup(int(name)))
+            copy = socket.socket(fileno=os.dup(int(path.name)))
         except OSError:
             continue  # it is no socket
         with copy:
@@ -43,7 +44,7 @@ def _connected() -> Iterator[int]:
             except OSError:
                 continue
             if copy.family in (socket.AF_INET, socket.AF_INET6):
-                yield int(name)
+                yield int(path.name)
 
 
 def _reset(descriptor: int) -> None:

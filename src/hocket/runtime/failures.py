@@ -105,8 +105,8 @@ def exception_of(
         if text.startswith(_BROKEN):
             other = text.removeprefix(_BROKEN)
             found = (
-                f"{named} cannot be reached any more: its connection with {other} broke, so bytes are lost; see whether "
-                "a firewall or a proxy between their hosts ends connections"
+                f"{named} cannot be reached any more: its connection with {other} broke, so bytes are lost; see "
+                "whether a firewall or a proxy between their hosts ends connections"
             )
         return PeerDied(f"{where}: {found}. {_ONLY_CLOSE.capitalize()}", rank=rank)
     if cause == Cause.ABORTED and missing:
