@@ -38,7 +38,8 @@ std::optional<Spanning> spanning(const Context &context, std::span<const int> ra
                                  std::uint32_t generation) {
     if (std::ranges::none_of(ranks, [&](int rank) { return context.at(rank).is_elsewhere; })) return std::nullopt;
     return Spanning{.name = Channels::name_of(ranks.front(), first_offset, generation, Lane::collectives),
-                    .bell = context.leader_bell()};
+                    .bell = context.leader_bell(),
+                    .leader = &context.leader()};
 }
 
 } // namespace
@@ -49,9 +50,8 @@ Communicator::Communicator(std::shared_ptr<Context> context, std::vector<int> me
                            std::span<const std::size_t> offsets, bool spin, std::shared_ptr<Connections> connections,
                            std::span<const std::uint32_t> generations)
     : context_(std::move(context)), connections_(std::move(connections)),
-      channels_(*context_, members, rank, offsets,
-                first_generation(*context_, members.at(0), offsets[0], generations), Lane::collectives,
-                connections_.get()),
+      channels_(*context_, members, rank, offsets, first_generation(*context_, members.at(0), offsets[0], generations),
+                Lane::collectives, connections_.get()),
       members_(members_of(*context_, members, channels_.memory(), generations), rank,
                spanning(*context_, members, offsets[0],
                         first_generation(*context_, members.at(0), offsets[0], generations))),
@@ -306,7 +306,7 @@ void Communicator::begin(const Call &call, const Hook &interrupted, const Hook &
     seen_moves_ = executor_->num_moves();
     patience_.renew();
     may_linger_ = lingers_ = lingers_ && exchanges_ && executor_->has_short_chunks();
-    started_ = {};
+    started_ = broken_since_ = {};
     num_asked_ = 0;
     stall_told_ = false;
 }

@@ -163,9 +163,10 @@ class Communicator {
     [[noreturn]] void fail_at_closed(int member, std::uint64_t sequence);
     [[noreturn]] void fail_at_size(const Call &call, const ForeignSize &size);
     std::optional<Failure> concerning_failure(std::uint64_t sequence);
+    void look_for_lost(std::span<const int> awaited);
     std::optional<Failure> find_mismatch() const;
     void await_comers(std::uint64_t sequence) const;
-    void await_members(const std::function<void()> &interrupted) const;
+    void await_members(const std::function<void()> &interrupted);
     void await_followers(const Call &call, const Hook &interrupted, const Hook &before_wait);
     bool follows(int member) const {
         return std::max(members_.last_call(member), heard_all_) + ControlPage::lead > sequence_;
@@ -208,6 +209,7 @@ class Communicator {
     bool told_ = false,
          was_recorded_ = false; // when it was finished: had the program heard; was a failure written down
     std::uint32_t seen_alarm_ = 0;
+    Clock::time_point broken_since_{}; // see Members::find_lost
     std::uint64_t seen_moves_ = 0;
     Patience patience_;       // since the last move
     bool exchanges_ = false;  // of the last plan: see Executor::exchanges_with

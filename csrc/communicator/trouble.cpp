@@ -42,13 +42,21 @@ void Communicator::examine(bool waiting, std::uint64_t ahead) {
     if (const auto death = members_.find_death(sequence_)) fail(*death);
     if (const auto mismatch = find_mismatch()) fail(*mismatch);
     if (!waiting) return;
-    for (int peer : executor_->waiting_for()) {
+    const auto awaited = executor_->waiting_for();
+    for (int peer : awaited) {
         if (!members_.has_closed(peer) || carrier().is_coming(peer)) continue;
         // All that it sent before it closed is visible by now: is it still waited for?
         const auto still = executor_->waiting_for();
         if (std::ranges::find(still, peer) == still.end()) continue;
         fail_at_closed(peer, sequence_);
     }
+    look_for_lost(awaited);
+}
+
+/// Fails where bytes to or from one of them may be lost, though it lives: they come no other way.
+void Communicator::look_for_lost(std::span<const int> awaited) {
+    const auto is_broken = [this](int member) { return carrier().is_broken(member); };
+    if (const auto lost = members_.find_lost(awaited, is_broken, sequence_, broken_since_)) fail(*lost);
 }
 
 /// A member has closed and sends nothing more. The reason is a difference, if it called something else first: that call
@@ -199,7 +207,7 @@ static constexpr std::chrono::seconds delivery_time{60};
 
 /// A root or a sender may be ahead of the others. It leaves when they have made its last call too and, unless that was
 /// another one, read what it has sent, which they may find too long or too short.
-void Communicator::await_members(const std::function<void()> &interrupted) const {
+void Communicator::await_members(const std::function<void()> &interrupted) {
     const auto start = Clock::now();
     auto pause = std::chrono::microseconds(50);
     bool told = false;
@@ -214,6 +222,9 @@ void Communicator::await_members(const std::function<void()> &interrupted) const
                     told = true;
                     members_.tell_stall(stall_time, "close", {member}, sequence_);
                 }
+                const auto is_broken = [this](int one) { return carrier().is_broken(one) || messages_.is_broken(one); };
+                if (const auto lost = members_.find_lost({&member, 1}, is_broken, sequence_, broken_since_))
+                    members_.settle(*lost);
                 members_.ask_hosts();
                 std::this_thread::sleep_for(pause);
                 pause = std::min<std::chrono::microseconds>(pause * 2, 10ms);

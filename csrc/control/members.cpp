@@ -21,8 +21,11 @@ constexpr auto writer_time = 200ms; // for another member to write its reason
 constexpr auto reader_time = 500ms; // for another process to notice a failure before one looks whether it is stopped
 constexpr auto longest_reader_time = 30s; // or may be, where nobody can tell
 constexpr auto decision_time = 2s;        // for rank 0's host to say which reason was first
+constexpr auto news_time = 1s;            // for a member's end to be known, once nothing more comes from it
 
-constexpr const char *cut_off_text = "cut off"; // as runtime/failures.py knows it
+// As runtime/failures.py knows them. Behind the second one comes who has found it.
+constexpr const char *cut_off_text = "cut off";
+constexpr const char *broken_text = "broken way to ";
 
 /// What a mirror shows until it shows this communicator, and once it shows a later one.
 struct Blank {
@@ -145,6 +148,26 @@ std::optional<Failure> Members::find_death(std::uint64_t sequence) const {
     return failure;
 }
 
+std::optional<Failure> Members::find_lost(std::span<const int> awaited,
+                                          const std::function<bool(int member)> &is_broken, std::uint64_t sequence,
+                                          Clock::time_point &since) const {
+    const auto is_lost = [&](int member) { return is_broken(member) && !is_dead(member) && !has_closed(member); };
+    const auto found = std::ranges::find_if(awaited, is_lost);
+    if (found == awaited.end()) {
+        since = {};
+        return std::nullopt;
+    }
+    const auto now = Clock::now();
+    if (since == Clock::time_point{}) since = now;
+    if (now - since < news_time) {
+        ask_hosts();
+        return std::nullopt;
+    }
+    Failure failure(Cause::died, *found, broken_text + name_of(rank_));
+    failure.sequence = sequence;
+    return failure;
+}
+
 /// The member on whose page this rank now writes the reason. Nothing: another reason is there, or is being written.
 std::optional<int> Members::take_record() const {
     const auto limit = Clock::now() + writer_time;
@@ -204,10 +227,11 @@ std::optional<Failure> Members::recorded_failure() const {
     const Member *const home = &at(*found);
     std::uint32_t state = state_of(*found);
     for (; state == AbortRecord::proposed; state = state_of(*found)) {
-        // This rank has failed, so it goes on with nothing before it knows the reason of all. Nobody decides where
-        // rank 0's host cannot be reached: then this rank's own reason holds.
+        // This rank has failed, so it goes on with nothing before it knows the reason of all. Nobody tells it where the
+        // leader of this host is gone, or does not hear of rank 0's: then this rank's own reason holds.
         const auto since = home->page.abort.proposed_at.load(std::memory_order_relaxed);
-        if (now_in_nanoseconds() - since < decision_time / 1ns) std::this_thread::sleep_for(100us);
+        const bool is_awaited = now_in_nanoseconds() - since < decision_time / 1ns && !spanning_->leader->is_dead();
+        if (is_awaited) std::this_thread::sleep_for(100us);
         else home->page.abort.state.compare_exchange_strong(state, AbortRecord::ready);
     }
     if (state != AbortRecord::ready) return std::nullopt;

@@ -33,6 +33,7 @@ struct Spanning {
     static constexpr std::uint64_t tells = 1, asks = std::uint64_t{1} << 32;
     std::uint64_t name = 0;
     int bell = -1;
+    const Presence *leader = nullptr;
 };
 
 /// One rank's view of all members. Thread-safe: calls and messages share it.
@@ -89,6 +90,12 @@ class Members {
     /// A member that has died without closing before, as a failure at call `sequence`. One that had closed has left in
     /// good order, and all that it sent is there.
     std::optional<Failure> find_death(std::uint64_t sequence) const;
+
+    /// The first of the members in `awaited` to which the way is broken though it has neither died nor left, as a
+    /// failure at call `sequence`, once that would be known: a member that does either breaks the way before it is
+    /// known. `since`: when it was first found, kept by who asks while it waits for the same, or the beginning.
+    std::optional<Failure> find_lost(std::span<const int> awaited, const std::function<bool(int member)> &is_broken,
+                                     std::uint64_t sequence, Clock::time_point &since) const;
 
     /// Writes the reason where all members read it, unless one is there already, and raises the alarm of all.
     void record(const Failure &failure) const;

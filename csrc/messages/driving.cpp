@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -84,6 +85,7 @@ bool PointToPoint::step(Round round) {
         check_read();
         collect(); // what was kept here is received, though who sent it has closed since
         if (!moved && !closed.empty()) look_for_closed(closed);
+        if (!moved && round == Round::thorough) look_for_lost();
     } catch (...) {
         end_with_caught();
         return true;
@@ -112,6 +114,14 @@ void PointToPoint::look_for_closed(const std::vector<int> &closed) const {
         const auto members = awaited(*operation);
         if (!members.empty() && std::ranges::all_of(members, has_closed)) throw left_by(members.front(), *operation);
     }
+}
+
+/// A message to or from one of them may be lost, though it lives.
+void PointToPoint::look_for_lost() {
+    std::vector<int> members;
+    for (const auto &operation : pending_) std::ranges::copy(awaited(*operation), std::back_inserter(members));
+    const auto is_broken = [this](int member) { return carrier_.is_broken(member); };
+    if (const auto lost = members_.find_lost(members, is_broken, 0, broken_since_)) throw *lost;
 }
 
 /// From any source: all others may come.

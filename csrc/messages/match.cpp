@@ -301,6 +301,7 @@ void Matcher::take_envelope(int peer, const Header &header) {
     if (header.scope > Scope::objects || (header.scope == Scope::user && header.tag > max_user_tag)) {
         refuse(peer, "a tag outside of the allowed range");
     }
+    if (static_cast<std::size_t>(header.dtype) >= num_dtypes) refuse(peer, "elements of an unknown type");
     if (header.kind == Kind::announce && header.number != in.next_number++) {
         refuse(peer, "announcements that are not numbered in order");
     }

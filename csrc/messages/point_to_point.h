@@ -94,6 +94,7 @@ class PointToPoint {
     /// Nothing is sent any more.
     void end_channels() { channels_.end(); }
     bool has_delivered(int member) const { return channels_.has_delivered(member); }
+    bool is_broken(int member) const { return carrier_.is_broken(member); }
     /// Whether a failure has ended an operation, which has raised it.
     bool has_raised() {
         const Lock lock(state_->mutex);
@@ -138,6 +139,7 @@ class PointToPoint {
     }
     std::vector<int> examine();
     void look_for_closed(const std::vector<int> &closed) const;
+    void look_for_lost();
     bool lose(const std::shared_ptr<Operation> &operation);
     std::vector<int> awaited(const Operation &operation) const;
     std::string label(const Operation &operation) const;
@@ -193,6 +195,7 @@ class PointToPoint {
     std::size_t num_lost_ = 0;       // sent by isend to members that had closed,
     Unmatched first_lost_;           // and the first of them
     std::uint32_t seen_alarm_ = 0;
+    Clock::time_point broken_since_{}; // see Members::find_lost
     std::uint64_t seen_done_ = 0;
     unsigned num_runs_ = 0;
     bool reading_ = false; // what `in_messages` says to the others

@@ -30,6 +30,7 @@ class Carrier final : public Transport, public Windows {
     void flush() override;
     std::chrono::nanoseconds until_arrival(std::chrono::steady_clock::time_point since) const override;
     bool is_coming(int peer) const override { return of(peer).is_coming(peer); }
+    bool is_broken(int peer) const override { return of(peer).is_broken(peer); }
     void withdraw() override;
     Windows *windows() override { return this; }
 

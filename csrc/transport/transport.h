@@ -84,6 +84,9 @@ class Transport {
     }
     /// Whether view() may hide what `peer` has sent: that will come, whatever becomes of the peer.
     virtual bool is_coming(int /*peer*/) const { return false; }
+    /// Whether the way to or from `peer` has ended: nothing more comes, or goes, by it. So it ends, too, where the peer
+    /// leaves or dies, and others may tell of that later.
+    virtual bool is_broken(int /*peer*/) const { return false; }
     /// After a failure: no peer begins to write into memory of this rank any more, but one that has begun may go on.
     /// What was lent is not read any more by this rank itself.
     virtual void withdraw() {}

@@ -8,7 +8,7 @@
     |   |-- RendezvousError      the ranks did not find each other: .missing
     |   |-- CollectiveMismatch   ranks called different collectives: .field .values
     |   |-- CollectiveTimeout    a rank did not come in time; also a TimeoutError: .missing
-    |   |-- PeerDied             a process ended without closing: .rank
+    |   |-- PeerDied             a process ended without closing, or cannot be reached any more: .rank
     |   |-- PeerAborted          a rank closed or gave up while others needed it: .rank .reason
     |   `-- ForkedUse            a communicator or a stream was used in a forked child
     |-- ResourceError            memory, descriptors or threads ran out: .errno .call
@@ -150,9 +150,9 @@ class CollectiveTimeout(CommunicationError, TimeoutError):
 
 
 class PeerDied(CommunicationError):
-    """The process of a rank ended without closing its communicator. The communicator can only be closed.
+    """The process of a rank ended without closing its communicator, or it cannot be reached any more.
 
-    Attributes: rank.
+    The communicator can only be closed. Attributes: rank.
     """
 
     def __init__(self, message: str, *, rank: int) -> None:

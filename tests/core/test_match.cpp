@@ -245,6 +245,7 @@ TEST(match_does_not_trust_a_peer) {
         {"bytes that were not requested", {word(data, 0, 0), 0, 10}},
         {"a tag outside of the allowed range", {word(eager, 0, 0), std::uint64_t{1} << 31, 0}},
         {"a tag outside of the allowed range", {word(eager, 7, 0), 1, 0}},
+        {"elements of an unknown type", {word(eager, 0, 0) | num_dtypes << 16, 1, 8}},
         {"not numbered in order", {word(announce, 0, 1), 1, 9000}},
         {"not numbered in order", {word(announce, 0, 0), 1, 9000, word(announce, 0, 0), 1, 9000}},
     };

@@ -16,7 +16,7 @@ from pathlib import Path
 OPTIONS = ("--net", "--uts", "--mount", "--ipc")
 """What a host has of its own, as options of unshare and nsenter: interfaces, name, mounts, System V memory."""
 
-CLONE_NEWNET = 0x40000000
+CLONE_NEWNET, CLONE_NEWUTS = 0x40000000, 0x04000000
 
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "ss": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
 """The needed programs, and the packages of Debian that have them."""
@@ -53,22 +53,32 @@ def inside(process: int, command: Sequence[str], folder: Path) -> list[str]:
     return ["nsenter", "--target", str(process), *OPTIONS, "sh", "-c", 'cd "$0" && exec "$@"', str(folder), *command]
 
 
+def enter(process: int) -> None:
+    """Move this process, which has one thread, to the network and the name of the host of that process."""
+    for name, kind in (("net", CLONE_NEWNET), ("uts", CLONE_NEWUTS)):
+        namespace = os.open(f"/proc/{process}/ns/{name}", os.O_RDONLY)
+        try:
+            _set(namespace, kind)
+        finally:
+            os.close(namespace)
+
+
+def _set(namespace: int, kind: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace, kind):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
 @contextmanager
 def network_of(process: int) -> Iterator[None]:
     """Within this block, sockets that the calling thread makes, and processes, are in the network of that process."""
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def enter(namespace: int) -> None:
-        if libc.setns(namespace, CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), "setns")
-
     own, other = (os.open(path, os.O_RDONLY) for path in ("/proc/thread-self/ns/net", f"/proc/{process}/ns/net"))
     try:
-        enter(other)
+        _set(other, CLONE_NEWNET)
         try:
             yield
         finally:
-            enter(own)
+            _set(own, CLONE_NEWNET)
     finally:
         os.close(own)
         os.close(other)

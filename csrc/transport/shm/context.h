@@ -10,6 +10,7 @@
 #include "transport/link.h"
 #include "transport/shm/arena.h"
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -81,6 +82,7 @@ class Context {
     const Rank &at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
     /// Of the leader of this host; -1 where all ranks are on this host.
     int leader_bell() const { return leader_bell_; }
+    const Presence &leader() const { return *std::ranges::find(ranks_, false, &Rank::is_elsewhere)->presence; }
     /// A rank on another host has died, or can no more be reached: all that may wait for it look again.
     void report_death(int rank, bool is_cut_off);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 namespace hocket {
@@ -16,6 +18,11 @@ std::size_t receive_some(int descriptor, std::byte *to, std::size_t most, bool &
     while (come < 0 && errno == EINTR);
     has_ended = come == 0 || (come < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
     return come > 0 ? static_cast<std::size_t>(come) : 0;
+}
+
+std::size_t num_waiting(int descriptor) {
+    int num_bytes = 0;
+    return ioctl(descriptor, FIONREAD, &num_bytes) == 0 && num_bytes > 0 ? static_cast<std::size_t>(num_bytes) : 0;
 }
 
 } // namespace
@@ -63,19 +70,24 @@ void Receiver::release(std::size_t num_bytes) {
     is_begun_ = false;
 }
 
+/// However fast the peer sends, this ends: where there is more than was asked for at first, it reads what has come by
+/// then.
 std::uint64_t NumberReceiver::latest() {
     std::array<std::byte, 64 * sizeof latest_> come{};
-    for (;;) {
-        bool has_ended = false;
+    std::optional<std::size_t> left;
+    while (!left || *left > 0) {
         std::copy_n(next_.begin(), num_come_, come.begin());
-        const std::size_t more = receive_some(descriptor_, come.data() + num_come_, come.size() - num_come_, has_ended);
-        if (more == 0) return latest_;
+        const std::size_t most = std::min(come.size() - num_come_, left.value_or(come.size()));
+        const std::size_t more = receive_some(descriptor_, come.data() + num_come_, most, has_ended_);
         const std::size_t all = num_come_ + more;
         num_come_ = all % sizeof latest_;
         const std::byte *const rest = come.data() + (all - num_come_);
         if (all >= sizeof latest_) std::memcpy(&latest_, rest - sizeof latest_, sizeof latest_);
         std::copy_n(rest, num_come_, next_.begin());
+        if (more < most) break;
+        left = left ? *left - more : num_waiting(descriptor_);
     }
+    return latest_;
 }
 
 } // namespace hocket

@@ -57,9 +57,12 @@ class NumberReceiver {
 
     /// The last one that has come; 0 at first.
     std::uint64_t latest();
+    /// Whether no other will come, as the last look has found.
+    bool has_ended() const { return has_ended_; }
 
   private:
     int descriptor_;
+    bool has_ended_ = false;
     std::uint64_t latest_ = 0;
     std::array<std::byte, sizeof latest_> next_{}; // of which so many bytes have come
     std::size_t num_come_ = 0;

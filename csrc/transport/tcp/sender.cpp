@@ -41,10 +41,12 @@ Sender::~Sender() { ::close(descriptor_); }
 
 bool Sender::send(Bytes header, Bytes bytes, Bytes padding, bool may_lend) {
     const std::scoped_lock lock(mutex_);
-    if (is_broken_) return false;
+    if (is_broken()) return false;
     std::array<Bytes, 3> parts{header, bytes, padding};
-    is_broken_ = !send_some(descriptor_, parts);
-    if (is_broken_) return false;
+    if (!send_some(descriptor_, parts)) {
+        is_broken_.store(true, std::memory_order_release);
+        return false;
+    }
     if (parts[2].empty() && parts[1].empty() && parts[0].empty()) return false;
     front_.assign(parts[0].begin(), parts[0].end());
     if (may_lend) lent_ = parts[1];
@@ -71,8 +73,8 @@ bool Sender::push() {
 
 bool Sender::push_locked() {
     std::array<Bytes, 3> parts{Bytes(front_), lent_, Bytes(back_)};
-    if (!is_broken_ && has_rest()) is_broken_ = !send_some(descriptor_, parts);
-    if (is_broken_) parts = {};
+    if (!is_broken() && has_rest() && !send_some(descriptor_, parts)) is_broken_.store(true, std::memory_order_release);
+    if (is_broken()) parts = {};
     front_.erase(front_.begin(), front_.end() - static_cast<std::ptrdiff_t>(parts[0].size()));
     lent_ = parts[1];
     back_.erase(back_.begin(), back_.end() - static_cast<std::ptrdiff_t>(parts[2].size()));
@@ -90,7 +92,7 @@ void Sender::end_loan() {
 
 bool Sender::has_delivered() const {
     int num_bytes = 0; // that the peer's system has not acknowledged
-    return !has_rest() && (ioctl(descriptor_, SIOCOUTQ, &num_bytes) != 0 || num_bytes == 0);
+    return !has_rest() && !is_broken() && (ioctl(descriptor_, SIOCOUTQ, &num_bytes) != 0 || num_bytes == 0);
 }
 
 void Sender::end() {

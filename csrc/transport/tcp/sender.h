@@ -22,6 +22,8 @@ class Sender {
     int descriptor() const { return descriptor_; }
     /// Whether something is left that the system has not taken yet.
     bool has_rest() const { return has_rest_.load(std::memory_order_acquire); }
+    /// Whether the system takes nothing more: what it was given is lost, perhaps with some of what it had taken.
+    bool is_broken() const { return is_broken_.load(std::memory_order_acquire); }
 
     /// Only while nothing is left. Sends all this in order; what is left of it is copied, but for `bytes` if they may
     /// be lent: then they are sent from where they lie. Returns whether they are.
@@ -34,16 +36,16 @@ class Sender {
     void end_loan();
     /// Nothing more follows what is left. The peer sees that.
     void end();
-    /// Whether the peer's system has all that was sent, or nothing more reaches it.
+    /// Whether the peer's system has all that was sent.
     bool has_delivered() const;
 
   private:
     bool push_locked();
 
     int descriptor_;
-    std::atomic<bool> has_rest_{false}; // changed under the mutex
+    std::atomic<bool> has_rest_{false}, is_broken_{false}; // changed under the mutex
     Mutex mutex_;
-    bool is_broken_ = false, is_ending_ = false;
+    bool is_ending_ = false;
     // What is left, in this order.
     std::vector<std::byte> front_, back_;
     Bytes lent_;

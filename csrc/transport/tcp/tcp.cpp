@@ -102,7 +102,7 @@ bool TcpTransport::has_room(int number) {
     if (to == nullptr && !std::exchange(peer.is_wanted, true)) want_(number);
     // Two ranks that send each other all that the system takes, and read only then, find in no cache what they read:
     // they take twice the time.
-    return to != nullptr && peer.num_ahead <= most_bytes_ahead && to->frames->push();
+    return to != nullptr && peer.num_ahead <= most_bytes_ahead && to->frames->push() && !to->is_broken();
 }
 
 Taken TcpTransport::post(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Manner &how) {
@@ -132,7 +132,9 @@ Taken TcpTransport::post(std::span<const int> peers, Bytes bytes, std::uint32_t 
 
 bool TcpTransport::awaits_room(int peer) const {
     const Peer &one = at(peer);
-    return released(peer) < one.num_posted || (one.is_wanted && one.to.load() == nullptr);
+    if (released(peer) < one.num_posted) return true;
+    const Forward *const to = one.to.load();
+    return to == nullptr ? one.is_wanted : to->is_broken();
 }
 
 std::uint64_t TcpTransport::released(int peer) const {
@@ -184,6 +186,14 @@ std::uint64_t TcpTransport::told(int peer) const {
 bool TcpTransport::is_coming(int peer) const {
     const Back *const from = at(peer).from.load();
     return from != nullptr && view(peer).bytes.empty() && !from->frames.has_ended();
+}
+
+bool TcpTransport::is_broken(int peer) const {
+    told(peer); // which looks whether the connection has ended, also where nothing is posted
+    const Forward *const to = at(peer).to.load();
+    const Back *const from = at(peer).from.load();
+    return (to != nullptr && to->is_broken()) ||
+           (from != nullptr && view(peer).bytes.empty() && from->frames.has_ended());
 }
 
 } // namespace hocket

@@ -50,11 +50,13 @@ class TcpTransport final : public Transport {
     void flush() override;
     std::chrono::nanoseconds until_arrival(std::chrono::steady_clock::time_point since) const override;
     bool is_coming(int peer) const override;
+    bool is_broken(int peer) const override;
     void withdraw() override;
 
   private:
     struct Forward {
         explicit Forward(int descriptor) : frames(std::make_shared<Sender>(descriptor)), numbers(descriptor) {}
+        bool is_broken() const { return frames->is_broken() || numbers.has_ended(); }
         std::shared_ptr<Sender> frames;
         NumberReceiver numbers;
     };

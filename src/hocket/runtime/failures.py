@@ -46,7 +46,8 @@ _ADVICE = {
     "schedule": "pass the same algorithm= on all ranks, with the same content of its file",
 }
 _ONLY_CLOSE = "this communicator can only be closed"
-_CUT_OFF = "cut off"  # what csrc/control/members.cpp says of a rank whose host is gone
+# What csrc/control/members.cpp says of a rank whose host is gone, and, before the other rank, of a broken connection.
+_CUT_OFF, _BROKEN = "cut off", "broken way to "
 
 
 def exception_of(
@@ -101,6 +102,12 @@ def exception_of(
         found = f"the process of {named} ended; see its output"
         if text == _CUT_OFF:
             found = f"{named} cannot be reached any more: its host, or the way there, is down, or its leader has ended"
+        if text.startswith(_BROKEN):
+            other = text.removeprefix(_BROKEN)
+            found = (
+                f"{named} cannot be reached any more: its connection with {other} broke, so bytes are lost; see "
+                "whether a firewall or a proxy between their hosts ends connections"
+            )
         return PeerDied(f"{where}: {found}. {_ONLY_CLOSE.capitalize()}", rank=rank)
     if cause == Cause.ABORTED and missing:
         own = f"rank {this_rank} is in {label}"

@@ -105,6 +105,7 @@ class Agent:
             _Leader(other, link, by_leader[other] if self._is_root else others) for other, link in links.items()
         ]
         self._decided: set[int] = set()
+        self._proposed: list[bytes] = []
         self._beat_at = 0.0
         self._look_at: float | None = None
         self._looked_at = 0.0
@@ -176,9 +177,10 @@ class Agent:
             self._end_here()
 
     def _propose(self, reason: bytes) -> None:
-        if self._is_root:
+        if self._is_root or not self._peers:  # without rank 0's host, each host decides for itself
             self._decide(reason)
         else:
+            self._proposed.append(reason)
             self._tell_all(Proposal(reason))
 
     def _decide(self, reason: bytes) -> None:
@@ -277,4 +279,7 @@ class Agent:
                 death = Death(rank, cut_off=error.is_silent or rank != peer.rank)
                 self._tell_all(death)
                 self._core.report_death(death.rank, death.cut_off)
+        if not self._peers:
+            for reason in self._proposed:  # what is decided already, stays
+                self._decide(reason)
         self._look_at = 0.0
