@@ -17,11 +17,11 @@ SANITIZERS := thread address,undefined
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-quick check bench compare matrix hosts engines backends algorithms validate docs docs-pictures core sanitize mutation exits streams ci wheel format build size clean
+.PHONY: help demo test test-quick check bench compare matrix hosts engines backends algorithms validate docs docs-pictures core sanitize fuzz mutation exits streams ci wheel format build size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
-	@echo '  demo, test, test-quick, bench, compare, matrix, hosts, engines, backends, mutation, exits and streams pass ARGS="..." on, for example: make test ARGS="-k ring -x"'
+	@echo '  demo, test, test-quick, bench, compare, matrix, hosts, engines, backends, fuzz, mutation, exits and streams pass ARGS="..." on, for example: make test ARGS="-k ring -x"'
 
 demo: build ## Train a digit classifier on four processes; a freshly proved algorithm sums every gradient
 	@$(BIN)/hocket demo $(ARGS)
@@ -95,6 +95,9 @@ sanitize-%:
 	@fixed=; setarch -R true 2>/dev/null && fixed="setarch -R"; set -x; \
 	  TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=detect_stack_use_after_return=1 \
 	  $$fixed build/sanitize/$*/core_tests build/plans.txt
+
+fuzz: build $(STAMPS)/test ## Give 10 million inputs to each parser of bytes from other ranks (ARGS="--runs 1000000 --targets frames")
+	@$(BIN)/python -m tests.fuzz.campaign $(ARGS)
 
 mutation: build $(STAMPS)/test ## Break every algorithm at random and check that the proof notices; write docs/reports/mutation.md
 	@$(BIN)/python -m tests.schedule.mutants $(ARGS)
