@@ -26,7 +26,7 @@ struct Target {
     void (*handle)(Bytes input);
 };
 constexpr std::array targets{Target{"frames", hocket::fuzz::fuzz_frames}, Target{"numbers", hocket::fuzz::fuzz_numbers},
-                             Target{"messages", hocket::fuzz::fuzz_messages}};
+                             Target{"messages", hocket::fuzz::fuzz_messages}, Target{"news", hocket::fuzz::fuzz_news}};
 constexpr std::size_t most_bytes = 512; // of an input
 constexpr unsigned most_seconds = 20;   // of some thousand inputs, on a busy machine, too
 

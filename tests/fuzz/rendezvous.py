@@ -139,7 +139,7 @@ def handle_meeting(data: bytes) -> None:
             if message is None:
                 del ranks[what]
         elif what < _NUM_CONNECTIONS and message is not None:
-            rank = meeting.arrive(message, 100 + what)
+            rank = meeting.arrive(message, f"process {100 + what}")
             if rank is None:
                 assert _state(meeting) == before, "a stranger changes the meeting"
             else:
@@ -162,7 +162,7 @@ def _hear(meeting: Gathering, seen: _Seen, rank: int, message: bytes | None) -> 
 
 def _state(meeting: Gathering) -> tuple[Any, ...]:
     heard, ready = tuple(meeting.heard), tuple(meeting.ready)
-    return tuple(meeting.hellos), tuple(meeting.processes), heard, ready, meeting.failure
+    return tuple(meeting.hellos), tuple(meeting.senders), heard, ready, meeting.failure
 
 
 def _check(meeting: Gathering, seen: _Seen) -> None:

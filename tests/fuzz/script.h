@@ -58,5 +58,6 @@ class Script {
 void fuzz_frames(Bytes input);
 void fuzz_numbers(Bytes input);
 void fuzz_messages(Bytes input);
+void fuzz_news(Bytes input);
 
 } // namespace hocket::fuzz

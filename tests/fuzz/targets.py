@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from tests.fuzz import handshakes, inputs, rendezvous
+from tests.fuzz import control, handshakes, inputs, rendezvous
 
 ROOT = Path(__file__).parents[2]
 _BUILD = ROOT / "build" / "fuzz"
@@ -44,6 +44,8 @@ TARGETS = {
         Target("forgery", handshakes.handle_forgery, handshakes.draw_forgery, share=0.1),
         Target("rendezvous", rendezvous.handle_message, rendezvous.draw_message),
         Target("meeting", rendezvous.handle_meeting, rendezvous.draw_meeting, share=0.25),  # some four messages each
+        Target("control", control.handle, control.draw),
+        Target("news"),
         Target("frames"),
         Target("numbers"),
         Target("messages"),

@@ -19,8 +19,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
+from hocket.runtime.network.control_messages import (
+    Ask,
+    Beat,
+    Death,
+    Leaving,
+    Message,
+    News,
+    Over,
+    Proposal,
+    Verdict,
+    read,
+    write,
+)
 from hocket.runtime.network.sealed import LinkEndedError, SealedLink
 from hocket.runtime.ranks.rank_names import name_ranks
 
@@ -29,53 +40,6 @@ SILENT_SECONDS = 4.0
 _LEAST_SECONDS = 0.001  # between two looks at what the ranks here have written
 _ASKED_SECONDS = 0.1  # for so long after a question, news are looked for
 _NOTICE_SECONDS = 5.0
-
-
-class Beat(msgspec.Struct, tag=0):
-    """Nothing is new, but the host is there."""
-
-
-class News(msgspec.Struct, tag=1):
-    """What ranks of a host have written on their control pages. wakes: a rank has asked for it."""
-
-    pages: bytes
-    wakes: bool
-
-
-class Ask(msgspec.Struct, tag=2):
-    """A rank waits: what is new elsewhere?"""
-
-
-class Proposal(msgspec.Struct, tag=3):
-    """Why a rank gives up. The first proposal of a communicator counts."""
-
-    reason: bytes
-
-
-class Verdict(msgspec.Struct, tag=4):
-    """The reason for which a communicator ends on all hosts."""
-
-    reason: bytes
-
-
-class Death(msgspec.Struct, tag=5):
-    """A rank has died. cut_off: it can no longer be reached, because its host, or the leader there, is gone."""
-
-    rank: int
-    cut_off: bool
-
-
-class Leaving(msgspec.Struct, tag=6):
-    """All ranks of the host have left the job."""
-
-
-class Over(msgspec.Struct, tag=7):
-    """All ranks of all hosts have left the job: the star ends."""
-
-
-Message = Beat | News | Ask | Proposal | Verdict | Death | Leaving | Over
-_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
-_encode = msgspec.msgpack.encode
 
 
 @dataclass(eq=False)
@@ -216,14 +180,14 @@ class Agent:
     def _attend(self, peer: _Leader) -> None:
         try:
             for data in peer.link.receive():
-                message = _decoder.decode(data)
+                message = read(data)
+                if message is None:
+                    raise LinkEndedError("it has sent what is no message")
                 self._hear(peer, message)
             peer.link.flush()
             self._watch(peer)
         except LinkEndedError as error:
             self._lose(peer, error)
-        except msgspec.DecodeError as error:
-            self._lose(peer, LinkEndedError(f"it has sent what is no message: {error}"))
 
     def _hear(self, peer: _Leader, message: Message) -> None:
         if isinstance(message, News):
@@ -251,7 +215,7 @@ class Agent:
             self._tell_all(message, source)
 
     def _tell_all(self, message: Message, but: _Leader | None = None) -> None:
-        data = _encode(message)
+        data = write(message)
         for peer in list(self._peers):
             if peer is but:
                 continue
