@@ -26,7 +26,7 @@ from hocket.errors import RendezvousError
 from hocket.runtime.network import handshake
 from hocket.runtime.network.addresses import Address, is_numeric, read_address, resolve, write_address
 from hocket.runtime.network.connecting import UnreachedError, connect, reason_in_words
-from hocket.runtime.network.gate import Admitted, Gate
+from hocket.runtime.network.gate import LACK_SECONDS, Admitted, Gate, in_turn
 from hocket.runtime.network.handshake import KEY_BYTES, Credentials, Purpose
 from hocket.runtime.network.interfaces import choose, named_interfaces
 from hocket.runtime.network.job_key import no_key
@@ -168,6 +168,7 @@ class _Root(_Side):
         self._gate = _gate(board, deadline)
         self._selector = selectors.DefaultSelector()
         self._links: list[SealedLink] = []
+        self._callers: dict[SealedLink, str] = {}  # the addresses from which they come
         self._ranks: dict[SealedLink, int] = {}  # of those that have said hello
         self._kept: set[SealedLink] = set()
 
@@ -229,17 +230,26 @@ class _Root(_Side):
 
     def _turn(self, until: float) -> None:
         times = [until, *self._gate.expire(time.monotonic())]
-        for key, _ in self._selector.select(max(min(times) - time.monotonic(), 0.0)):
+        for key, _ in in_turn(self._selector.select(max(min(times) - time.monotonic(), 0.0))):
             if isinstance(key.data, SealedLink):
                 self._hear(key.data)
-            else:
+                continue
+            try:
                 self._gate.handle(key.fileobj, key.data)
+            except OSError as error:
+                self._gate.complain(error, "let others in")
+                time.sleep(LACK_SECONDS)
 
     def _admit(self, admitted: Admitted) -> None:
-        with contextlib.suppress(OSError):
+        try:
             admitted.connection.send(admitted.greeting)
+            caller = admitted.connection.getpeername()[0]
+        except OSError:  # it has gone
+            admitted.connection.close()
+            return
         link = SealedLink(admitted.connection, admitted.session, opened_here=False)
         self._links.append(link)
+        self._callers[link] = caller
         self._selector.register(link.connection, selectors.EVENT_READ, link)
 
     def _hear(self, link: SealedLink) -> None:
@@ -251,7 +261,7 @@ class _Root(_Side):
         for data in messages:
             rank = self._ranks.get(link)
             if rank is None and data is not None:
-                rank = self._gathering.arrive(data, f"the process at {link.connection.getpeername()[0]}")
+                rank = self._gathering.arrive(data, f"the process at {self._callers[link]}")
                 if rank is not None:
                     self._ranks[link] = rank
             elif rank is not None:
