@@ -102,9 +102,10 @@ class Job:
                 os.kill(process, signal.SIGKILL)
         self.outcomes()
 
-    def on(self, host: int) -> list[int]:
-        """Return the ranks of a host."""
-        return [rank for rank, number in enumerate(self._layout) if number == host]
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where rank 0 listens while the ranks meet."""
+        return self._host, self._port
 
     def kill(self, *ranks: int, by: int = signal.SIGKILL) -> float:
         """Send a signal to these ranks; return when."""

@@ -11,7 +11,7 @@ import pytest
 import hocket
 from hocket.errors import CollectiveMismatch, PeerAborted, PeerDied, RendezvousError
 from hocket.runtime.network.connecting import listen
-from hocket.runtime.rendezvous import star
+from hocket.runtime.rendezvous import first_place, star
 from hocket.runtime.rendezvous.boards.fixed_address import FixedAddress
 from tests.hosts.pretended import KEY, LIMIT_SECONDS, Outcome, free_port, run
 
@@ -203,12 +203,12 @@ def test_a_port_that_says_nothing_is_told_from_one_that_refuses(monkeypatch: pyt
 def test_rank_0_listens_at_all_addresses_of_its_name_that_are_of_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = "2001:db8::1"  # of no host: for documents
     monkeypatch.setattr(star, "resolve", lambda name, deadline: [elsewhere, "127.0.0.1"])
-    gate = star._gate(FixedAddress("localhost", free_port(), "a test"), time.monotonic() + 1)
+    gate = first_place.gate_of_rank_0(FixedAddress("localhost", free_port(), "a test"), time.monotonic() + 1)
     assert {host for host, _ in gate.addresses} == {"127.0.0.1"}
     gate.close()
 
 
 def test_a_malformed_place_on_a_board_shows_no_key() -> None:
     with pytest.raises(RendezvousError, match="rank 0 writes its addresses") as caught:
-        star._read_place(f"nowhere;{KEY}", "the process manager of MPI (PMI_FD 5)")
+        first_place.read_place(f"nowhere;{KEY}", "the process manager of MPI (PMI_FD 5)")
     assert KEY[:8] not in str(caught.value) and "nowhere" in str(caught.value)

@@ -171,7 +171,7 @@ def test_a_doorkeeper_without_descriptors_goes_on_later(
             while True:
                 held.append(os.dup(0))
         visitor.connect(door.addresses[0])
-        until(lambda: door._has_complained, "it says what it lacks")
+        until(lambda: door._gate.has_complained, "it says what it lacks")
         until(lambda: is_closed(visitor), "and refuses who comes")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limit)

@@ -5,11 +5,9 @@ It is a thread of Python. Until then, no byte of a connection reaches the core.
 """
 
 import contextlib
-import errno
 import os
 import selectors
 import socket
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -24,7 +22,6 @@ from hocket.runtime.network.agent import Agent
 from hocket.runtime.network.gate import Admitted, Gate
 from hocket.runtime.network.handshake import Credentials, Purpose
 
-_LACKS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENOSPC)  # of descriptors, memory, or watches
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 1.0  # between two attempts to reach a rank
 
 
@@ -67,7 +64,6 @@ class Doorkeeper:
         self.addresses: list[Address] = self._gate.addresses
         self._agent: Agent | None = None
         self._wake, self._woken = socket.socketpair()
-        self._has_complained = False
         self._selector = selectors.DefaultSelector()
         self._visits: list[_Visit] = []
         self._thread: threading.Thread | None = None
@@ -133,7 +129,7 @@ class Doorkeeper:
             times.append(self._agent.act(now))
             if self._agent.has_ended:
                 return False
-        for key, _ in self._selector.select(max(min(times) - now, 0.0) if times else None):
+        for key, _ in gate.in_turn(self._selector.select(max(min(times) - now, 0.0) if times else None)):
             if key.fileobj is self._woken:
                 if self._agent is None:
                     return False
@@ -143,8 +139,8 @@ class Doorkeeper:
             try:
                 self._handle(key.fileobj, key.data)
             except (OSError, MemoryError) as error:
-                self._complain(error, "connect to others")
-                time.sleep(_FIRST_PAUSE_SECONDS)  # what it was told of it may be told of at once again
+                self._gate.complain(error, "connect to others")
+                time.sleep(gate.LACK_SECONDS)
         return True
 
     def _handle(self, source: Any, data: Any) -> None:
@@ -158,18 +154,6 @@ class Doorkeeper:
             for visit in [one for one in self._visits if not self.connections.has(one.purpose.communicator)]:
                 self._stop(visit)
                 self._visits.remove(visit)
-
-    def _complain(self, error: OSError | MemoryError, what: str) -> None:
-        """Say once what this rank lacks; it tries again, and a rank that waits in vain gives up after its time-out."""
-        number = error.errno if isinstance(error, OSError) else errno.ENOMEM
-        if number in _LACKS and not self._has_complained:
-            self._has_complained = True
-            print(
-                f"hocket: rank {self.rank} cannot {what}: {os.strerror(number)}; raise `ulimit -n`, or close "
-                "communicators",
-                file=sys.stderr,
-                flush=True,
-            )
 
     def _admit(self, admitted: Admitted) -> None:
         self._hand_over(admitted.connection, admitted.purpose, admitted.greeting)
@@ -187,7 +171,7 @@ class Doorkeeper:
         except BlockingIOError:
             return  # under way
         except OSError as error:
-            self._complain(error, f"open a connection to rank {visit.purpose.target}")
+            self._gate.complain(error, f"open a connection to rank {visit.purpose.target}")
             self._come_back(visit)
 
     def _stop(self, visit: _Visit) -> None:

@@ -9,6 +9,7 @@ import os
 import random
 import selectors
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,13 @@ from hocket.runtime.network.handshake import Credentials, Purpose
 STRANGER_SECONDS = 2.0  # within this time, a connection to this rank must prove that it comes from a rank of the job
 MAX_STRANGERS = 64
 _MAX_REFUSED = 8
+_BACKLOG = 4096  # where it overflows, the system of a rank tries again only after a second, then after three
+_LACKS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENOSPC)  # of descriptors, memory, or watches
+LACK_SECONDS = 0.01  # until one looks again at what the system reports all the while
+_MAX_AT_ONCE = 8  # strangers in a turn; between, those that are here are heard, as each who comes may push one out
+
+
+Events = list[tuple[selectors.SelectorKey, int]]
 
 
 class Admitted(NamedTuple):
@@ -57,7 +65,7 @@ class Gate:
         self._listeners: list[socket.socket] = []
         try:
             for host, port in places:
-                self._listeners.append(listen(host, port, MAX_STRANGERS, listener=f"rank {rank}"))
+                self._listeners.append(listen(host, port, _BACKLOG, listener=f"rank {rank}"))
                 self._listeners[-1].setblocking(False)
         except BaseException:
             self._close_listeners()
@@ -66,7 +74,7 @@ class Gate:
         self._reserve = reserve()
         self._strangers: list[_Stranger] = []
         self.refused: list[str] = []
-        self._is_open = False
+        self._is_open = self.has_complained = False
 
     def open(self, job: Credentials, selector: selectors.BaseSelector, admit: Callable[[Admitted], None]) -> None:
         """Begin to let ranks of the job in, each with a call of `admit`, which owns the connection from then on."""
@@ -99,7 +107,9 @@ class Gate:
     def handle(self, source: Any, data: Any) -> bool:
         """Handle an event of the selector; return False if it is not the gate's. Raises OSError if something lacks."""
         if data is self:
-            self._accept(source)
+            num_accepted = 0
+            while num_accepted < _MAX_AT_ONCE and self._accept(source):
+                num_accepted += 1
         elif isinstance(data, _Stranger):
             if data in self._strangers:  # else it was dropped just now
                 self._hear(data)
@@ -107,11 +117,26 @@ class Gate:
             return False
         return True
 
-    def _accept(self, listener: socket.socket) -> None:
+    def complain(self, error: OSError | MemoryError, what: str) -> None:
+        """Say once what this rank lacks; it tries again, and who waits in vain gives up after his timeout."""
+        number = error.errno if isinstance(error, OSError) else errno.ENOMEM
+        if number in _LACKS and not self.has_complained:
+            self.has_complained = True
+            print(
+                f"hocket: rank {self.rank} cannot {what}: {os.strerror(number)}; raise `ulimit -n`, or close "
+                "communicators",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def _accept(self, listener: socket.socket) -> bool:
+        """Let the next stranger come; return False if there is none."""
         if self._reserve.closed:
             self._reserve = reserve()
         try:
             connection, _ = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return False
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._refuse(listener)
@@ -125,6 +150,7 @@ class Gate:
             self._drop(random.choice(self._strangers[:-1]))
         if not send(connection, stranger.challenge):
             self._drop(stranger)
+        return True
 
     def _refuse(self, listener: socket.socket) -> None:
         """End one connection although no descriptor is left, so that it is not reported for ever."""
@@ -165,6 +191,11 @@ class Gate:
         with contextlib.suppress(KeyError):  # where the system had no room to watch it
             self._selector.unregister(stranger.connection)
         stranger.connection.close()
+
+
+def in_turn(events: Events) -> Events:
+    """Return what a selector has found, in the order in which it is to be handled: new strangers come last."""
+    return sorted(events, key=lambda event: isinstance(event[0].data, Gate))
 
 
 def reserve() -> BinaryIO:

@@ -24,20 +24,21 @@ import msgspec
 from hocket import _core
 from hocket.errors import RendezvousError
 from hocket.runtime.network import handshake
-from hocket.runtime.network.addresses import Address, is_numeric, read_address, resolve, write_address
-from hocket.runtime.network.connecting import UnreachedError, connect, reason_in_words
-from hocket.runtime.network.gate import Admitted, Gate
+from hocket.runtime.network.addresses import Address, write_address
+from hocket.runtime.network.connecting import UnreachedError, connect
+from hocket.runtime.network.gate import LACK_SECONDS, Admitted, in_turn
 from hocket.runtime.network.handshake import KEY_BYTES, Credentials, Purpose
-from hocket.runtime.network.interfaces import choose, named_interfaces, source_towards
+from hocket.runtime.network.interfaces import choose, named_interfaces
 from hocket.runtime.network.job_key import no_key
 from hocket.runtime.network.sealed import LinkEndedError, SealedLink
 from hocket.runtime.ranks.environment import Environment
 from hocket.runtime.rendezvous import host as host
 from hocket.runtime.rendezvous import protocol as protocol
 from hocket.runtime.rendezvous.boards.board import Board
+from hocket.runtime.rendezvous.first_place import gate_of_rank_0, read_place, write_place
 from hocket.runtime.rendezvous.join import Membership, join
 from hocket.runtime.rendezvous.protocol import Encoded, Gathering
-from hocket.runtime.variables import ADDRESS, KEY_FILE
+from hocket.runtime.variables import KEY_FILE
 
 _MEETING = (1 << 64) - 1  # what such a connection is for, where others name a communicator
 _ATTEMPT_SECONDS = 5.0  # for one attempt to reach rank 0
@@ -167,7 +168,7 @@ class _Root(_Side):
         super().__init__(environment, board, key, offer, deadline)
         self._publishes_key = not self.key
         self.key = self.key or secrets.token_bytes(KEY_BYTES)
-        self._gate = _gate(board, deadline)
+        self._gate = gate_of_rank_0(board, deadline)
         self._selector = selectors.DefaultSelector()
         self._links: list[SealedLink] = []
         self._ranks: dict[SealedLink, int] = {}  # of those that have said hello
@@ -178,8 +179,7 @@ class _Root(_Side):
         hello = self._hello([address[0] for address in self._gate.addresses])
         self._gathering = Gathering(self.environment.size, hello)
         self._gate.open(_credentials(self.key), self._selector, self._admit)
-        text = ",".join(write_address(*address) for address in self._gate.addresses)
-        self.board.publish(f"{text};{self.key.hex()}" if self._publishes_key else text)
+        self.board.publish(write_place(self._gate.addresses, self.key if self._publishes_key else None))
         self._wait(lambda: self._gathering.complete)
         self._gate.close()
         self.config = self.offer.config()
@@ -238,15 +238,22 @@ class _Root(_Side):
 
     def _turn(self, until: float) -> None:
         times = [until, *self._gate.expire(time.monotonic())]
-        for key, _ in self._selector.select(max(min(times) - time.monotonic(), 0.0)):
+        for key, _ in in_turn(self._selector.select(max(min(times) - time.monotonic(), 0.0))):
             if isinstance(key.data, SealedLink):
                 self._hear(key.data)
-            else:
+                continue
+            try:
                 self._gate.handle(key.fileobj, key.data)
+            except OSError as error:
+                self._gate.complain(error, "let others in")
+                time.sleep(LACK_SECONDS)
 
     def _admit(self, admitted: Admitted) -> None:
-        with contextlib.suppress(OSError):
+        try:
             admitted.connection.send(admitted.greeting)
+        except OSError:  # it has gone
+            admitted.connection.close()
+            return
         link = SealedLink(admitted.connection, admitted.session, opened_here=False)
         self._links.append(link)
         self._selector.register(link.connection, selectors.EVENT_READ, link)
@@ -345,7 +352,7 @@ class _Caller(_Side):
                 host.notice(environment, [0], why)
             try:
                 if text := self.board.find(min(self.deadline - now, 1.0)):
-                    return self._knock(*_read_place(text, self.board.where))
+                    return self._knock(*read_place(text, self.board.where))
             except (UnreachedError, _RefusedError) as error:
                 why = str(error)
             time.sleep(min(pause, max(self.deadline - time.monotonic(), 0.0)))  # rank 0 may not have started yet
@@ -454,42 +461,3 @@ def _read(connection: socket.socket, length: int) -> bytes:
             raise ConnectionResetError("it closed the connection")
         data += more
     return data
-
-
-def _gate(board: Board, deadline: float) -> Gate:
-    """Returns the gate of rank 0: at the address that the board gives, or at all that this host offers."""
-    if board.listens_at is not None:
-        name, port = board.listens_at
-        try:
-            found = resolve(name, deadline)
-        except OSError as error:
-            raise RendezvousError(
-                f"rank 0 on host {os.uname().nodename} is to listen at {board.where}: {reason_in_words(error, name)}; "
-                "give a name of this host that all hosts know, or its IP address"
-            ) from error
-        # To itself, many a host is 127.0.1.1 (/etc/hosts); that says nothing of how others reach it.
-        is_hidden = not is_numeric(name) and name != "localhost" and all(one.startswith("127.") for one in found)
-        here = [one for one in found if source_towards(one) == one.partition("%")[0]]  # a host may lack IPv6
-        return Gate(0, [(one, port) for one in (_offered() if is_hidden else here or found[:1])])
-    for port in board.ports:
-        with contextlib.suppress(RendezvousError):  # it is in use
-            return Gate(0, [(one, port) for one in _offered()])
-    if board.ports:
-        raise RendezvousError(f"rank 0 found all ports of {board.where} in use; end what uses them (`ss -ltnp`)")
-    return Gate(0, [(one, 0) for one in _offered()])
-
-
-def _offered() -> list[str]:
-    return [found.host for found in choose(named_interfaces(), None)]
-
-
-def _read_place(text: str, where: str) -> tuple[list[Address], bytes | None]:
-    """Returns rank 0's addresses and the key, if it is there."""
-    places, _, key = text.partition(";")
-    try:
-        return [read_address(place) for place in places.split(",")], bytes.fromhex(key) if key else None
-    except ValueError as error:
-        raise RendezvousError(
-            f"{where} has {places[:80]!r} where rank 0 writes its addresses: {error}; does another program write "
-            f"there? Tell all ranks where rank 0 is by {ADDRESS}=HOST:PORT instead"
-        ) from error

@@ -1,0 +1,110 @@
+"""Strangers at every listener of a job: results, ranks that come meanwhile, and descriptors."""
+
+import os
+import resource
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hocket
+from tests.hosts.pretended import LIMIT_SECONDS, Job, is_told, mark
+from tests.hosts.siege import Siege
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(4 * LIMIT_SECONDS)
+MEETING_SECONDS = 15.0  # under attack; half a second, where nothing else runs
+FORGETTING_SECONDS = 5.0
+MOST_KIB = 16 << 10
+
+
+def num_descriptors(process: int) -> int:
+    return len(list(Path(f"/proc/{process}/fd").iterdir()))
+
+
+def num_kib(process: int) -> int:
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * (os.sysconf("SC_PAGE_SIZE") >> 10)
+
+
+class Besieged:
+    """A program of ranks that make checked calls, and groups with new connections, until they are told to end."""
+
+    def __init__(self) -> None:
+        self._told, self._tells = os.pipe()
+
+    def __call__(self, comm: hocket.Communicator) -> int:
+        door = comm.context._door
+        assert door is not None
+        doors = comm.all_gather_object(tuple(door.addresses[0]))
+        if comm.rank == 0:
+            os.write(self._tells, " ".join(f"{host}:{port}" for host, port in doors).encode())
+        x, turn, goes_on = np.empty(10_000), 0, True
+        while goes_on:
+            group = comm.subgroup(range(comm.size))
+            assert group is not None
+            with group:
+                for _ in range(10):
+                    x[:] = comm.rank + turn
+                    group.all_reduce(x)
+                    assert (x == sum(range(comm.size)) + comm.size * turn).all()
+                    turn += 1
+            mark(comm, turn)
+            goes_on = comm.all_reduce(np.array([not is_told()]), op="min")[0] != 0
+        return turn
+
+    def doors(self) -> list[tuple[str, int]]:
+        places = (one.rpartition(":") for one in os.read(self._told, 4096).decode().split())
+        return [(host, int(port)) for host, _, port in places]
+
+
+@pytest.mark.parametrize(
+    "num_strangers",
+    [1200, pytest.param(10_000, marks=pytest.mark.long("10,000 connections, of which many are idle"))],
+)
+def test_strangers_at_all_doors_change_no_bit_and_leave_nothing(num_strangers: int) -> None:
+    program = Besieged()
+    with Job(program, limit=3 * LIMIT_SECONDS) as job:
+        doors = program.doors()
+        job.await_mark(20)
+        before = [(num_descriptors(one), num_kib(one)) for one in job.processes]
+        begun = max(job.marks())
+        with Siege(doors, most=num_strangers) as siege:
+            siege.wait()
+            assert siege.num_connected > num_strangers // 2, "the strangers came"
+        job.await_mark(begun + 20)
+        deadline = time.monotonic() + FORGETTING_SECONDS
+
+        def has_forgotten() -> bool:
+            # A group that is being made has some connections; others wait for their end.
+            return all(num_descriptors(one) <= was + 12 for one, (was, _) in zip(job.processes, before, strict=True))
+
+        wait_until(has_forgotten)
+        assert time.monotonic() < deadline
+        grown = [num_kib(one) - was for one, (_, was) in zip(job.processes, before, strict=True)]
+        assert max(grown) < MOST_KIB, grown
+        job.tell()
+        outcomes = job.outcomes()
+    assert [(one.error, one.signal) for one in outcomes] == [(None, 0)] * 4 and len(
+        {one.value for one in outcomes}
+    ) == 1
+
+
+@pytest.mark.parametrize("has_few", [False, True], ids=["", "with few descriptors"])
+def test_ranks_meet_while_strangers_besiege_rank_0(has_few: bool) -> None:
+    def before(rank: int) -> None:
+        if rank == 0 and has_few:  # fewer than it may have strangers
+            resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))
+        if rank != 0:
+            wait_until(is_told)
+
+    def program(comm: hocket.Communicator) -> float:
+        return float(comm.all_reduce(np.ones(1))[0])
+
+    with Job(program, before=before) as job, Siege([job.address]) as siege:
+        wait_until(lambda: siege.num_connected > 200)
+        begun = time.monotonic()
+        job.tell()
+        outcomes = job.outcomes()
+    assert [(one.error, one.value) for one in outcomes] == [(None, 4.0)] * 4
+    assert max(one.seconds for one in outcomes) - begun < MEETING_SECONDS
