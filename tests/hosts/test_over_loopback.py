@@ -202,7 +202,7 @@ def test_a_port_that_says_nothing_is_told_from_one_that_refuses(monkeypatch: pyt
 
 def test_rank_0_listens_at_all_addresses_of_its_name_that_are_of_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = "2001:db8::1"  # of no host: for documents
-    monkeypatch.setattr(star, "resolve", lambda name, deadline: [elsewhere, "127.0.0.1"])
+    monkeypatch.setattr(first_place, "resolve", lambda name, deadline: [elsewhere, "127.0.0.1"])
     gate = first_place.gate_of_rank_0(FixedAddress("localhost", free_port(), "a test"), time.monotonic() + 1)
     assert {host for host, _ in gate.addresses} == {"127.0.0.1"}
     gate.close()

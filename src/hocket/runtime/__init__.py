@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hocket.runtime.communicator.repeated import read_options as read_options
     from hocket.runtime.failures import exception_of as exception_of
     from hocket.runtime.launch.launcher import run_ranks as run_ranks
+    from hocket.runtime.launch.ray_actors import run_on_ray as run_on_ray
     from hocket.runtime.memory import empty as empty
     from hocket.runtime.memory import record_stream as record_stream
     from hocket.runtime.ranks.environment import MAX_ADDRESS_BYTES as MAX_ADDRESS_BYTES
@@ -83,6 +84,7 @@ else:
             "communicator.repeated": ["GroupCalls", "cached_group_method", "note_written", "read_options"],
             "failures": ["exception_of"],
             "launch.launcher": ["run_ranks"],
+            "launch.ray_actors": ["run_on_ray"],
             "memory": ["empty", "record_stream"],
             "ranks.environment": ["MAX_ADDRESS_BYTES", "discover", "may_attach", "new_address", "paced_link"],
             "ranks.failure_reports": ["reason_of"],

@@ -312,7 +312,7 @@ class RemoteRanks:
                 key=self._key,
                 program=list(self._job.program),
                 directory=self._job.directory,
-                variables=_passed_on(),
+                variables=passed_on(),
             )
             one.order(order)
 
@@ -371,7 +371,7 @@ def _is_loopback(name: str) -> bool:
         return name == "localhost"
 
 
-def _passed_on() -> dict[str, str]:
+def passed_on() -> dict[str, str]:
     """Returns the variables of Hocket that ranks on other hosts get from here, as ranks of this host would."""
     names = [one.name for one in VARIABLES if one.scope != "launcher"]
     return {name: os.environ[name] for name in names if name in os.environ}
