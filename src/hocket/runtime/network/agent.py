@@ -130,6 +130,8 @@ class Agent:
         """Tell the other hosts what is new on the pages of this host."""
         is_asked = now < self._asked_until
         self._looked_at, self._look_at = now, now + _LEAST_SECONDS if is_asked else None
+        # First, as what a rank writes before it leaves has to be told.
+        have_all_left = self._is_leaving and self._mirrors.num_present() == 0
         for rank in self._mirrors.deaths():
             self._tell_all(Death(rank, cut_off=False))
         pages = self._mirrors.collect(is_asked)
@@ -137,7 +139,7 @@ class Agent:
             self._tell_all(News(pages, is_asked))
         for reason in self._mirrors.proposals():  # behind the calls to which they belong
             self._propose(reason)
-        if self._is_leaving and self._mirrors.num_present() == 0:
+        if have_all_left:
             self._end_here()
 
     def _propose(self, reason: bytes) -> None:
