@@ -11,8 +11,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 
-# errors <- schedule <- { algorithms, network } <- runtime <- { torch_backend, testing, ray } <- training <- view <- answers
-#        <- hocket <- { cli, explorer }
+# errors <- schedule <- { algorithms, network } <- runtime <- { torch_backend, testing, ray } <- training <- view
+#        <- answers <- hocket <- { cli, explorer }
 # Layers of the same level do not know each other. "hocket" is the package's own __init__, the door that users open.
 LEVELS = {
     "errors": 0,
