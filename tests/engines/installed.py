@@ -52,7 +52,15 @@ def _unpack_debian() -> None:
     packages = FOLDER / "packages"
     (packages / "partial").mkdir(parents=True, exist_ok=True)
     _run(["apt-get", "update", "-qq"])
-    options = ["-y", "-qq", "--download-only", "--no-install-recommends", "-o", f"Dir::Cache::archives={packages}"]
+    options = [
+        "-y",
+        "-qq",
+        "--download-only",
+        "--reinstall",
+        "--no-install-recommends",
+        "-o",
+        f"Dir::Cache::archives={packages}",
+    ]
     _run(["apt-get", "install", *options, *PACKAGES])
     for package in sorted(packages.glob("*.deb")):
         _run(["dpkg-deb", "-x", package, DEBIAN])
@@ -65,6 +73,8 @@ def _install_ray() -> None:
 
 
 def _run(command: Sequence[str | Path]) -> None:
+    if shutil.which(command[0]) is None:
+        raise peers.Absent(f"there is no {command[0]}")
     peers.run(list(command), f"{command[0]} failed")
 
 

@@ -51,9 +51,10 @@ class Cluster(NamedTuple):
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
+    packages = installed.ray()
     folder = Path(tempfile.mkdtemp(prefix="ray"))  # short, as the names of sockets are below it
     variables = {
-        "PYTHONPATH": str(installed.ray()),
+        "PYTHONPATH": str(packages),
         "RAY_ADDRESS": f"host0:{PORT}",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
@@ -111,6 +112,13 @@ def main():
     check_nothing_is_left(done.stdout)
 
 
+def test_variables_of_hocket_reach_the_ranks(cluster: Cluster, tmp_path: Path) -> None:
+    program = "def main():\n    with hocket.init() as comm: comm.barrier()\n"
+    variables = cluster.variables | {"HOCKET_TRACE": str(tmp_path / "trace.json")}
+    done = cluster.hosts[0].run(command(tmp_path, program), env=variables)
+    assert done.stdout.startswith("[None, None, None, None]\n") and (tmp_path / "trace.json").stat().st_size > 0
+
+
 def test_one_failing_rank_ends_all_and_is_the_only_one_shown(cluster: Cluster, tmp_path: Path) -> None:
     done = run(
         cluster,
@@ -151,7 +159,7 @@ def main():
         comm.barrier()
 """,
     )
-    assert done.returncode == 1 and "PeerDied: rank 2 of 4 on 10.77.0.2" in done.stderr, done.stderr
+    assert done.returncode == 1 and "PeerDied: rank 2 of 4 on 10.77.0." in done.stderr, done.stderr
     check_nothing_is_left(done.stdout)
 
 

@@ -36,8 +36,9 @@ def run(lab: Lab, programs: Programs, program: Path, *options: str) -> tuple[int
     """Return the greatest exit code of both agents, and what all have printed."""
 
     def command(number: int) -> list[str]:
-        words = ["--nnodes=2", "--nproc-per-node=2", f"--node-rank={number}", "--master-addr=host0"]
-        return ["torchrun", *words, "--master-port=29500", *options, str(program)]
+        where = [f"--node-rank={number}", "--master-addr=host0", "--master-port=29500"]
+        chosen = options if "--rdzv-backend=c10d" in options else [*where, *options]
+        return ["torchrun", "--nnodes=2", "--nproc-per-node=2", *chosen, str(program)]
 
     variables = programs.variables | {"HOCKET_KEY_FILE": str(programs.folder / "hocket.key")}
     return run_both(lab.hosts, [command(0), command(1)], variables)
@@ -61,6 +62,13 @@ def test_ranks_know_who_shares_a_host(lab: Lab, programs: Programs) -> None:
     code, printed = run(lab, programs, programs.write(HOSTS))
     assert code == 0, printed
     check_hosts(printed, [0, 0, 1, 1])
+
+
+def test_agents_that_number_themselves(lab: Lab, programs: Programs) -> None:
+    options = ["--rdzv-backend=c10d", "--rdzv-endpoint=host0:29500", "--rdzv-id=7"]
+    code, printed = run(lab, programs, programs.write(HOSTS), *options)
+    assert code == 0, printed
+    check_hosts(printed, [1, 1, 0, 0] if "rank 0 on host1" in printed else [0, 0, 1, 1])
 
 
 def test_ranks_that_are_started_again_meet_again(lab: Lab, programs: Programs) -> None:
