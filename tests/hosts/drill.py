@@ -131,9 +131,8 @@ def run_fault(trial: Trial, result: Result, lab: Lab | None) -> None:
         job.await_mark(1)
         at = None
         if trial.fault in ("kills", "deaths"):
-            time.sleep(
-                0.1 if trial.fault == "kills" else trial.delay_seconds
-            )  # until all sleep; or the moment is random
+            seconds = 0.1 if trial.fault == "kills" else trial.delay_seconds
+            time.sleep(seconds)  # until all sleep; or the moment is random
             at = job.kill(*trial.victims)
         judge(trial, job.outcomes(), at, result)
 

@@ -38,7 +38,8 @@ from hocket.runtime.ranks.rank_names import name_ranks
 BEAT_SECONDS = 1.0
 SILENT_SECONDS = 4.0
 _LEAST_SECONDS = 0.001  # between two looks at what the ranks here have written
-_ASKED_SECONDS = 0.1  # for so long after a question, news are looked for
+_ASKED_SECONDS, _ASKED_LOOK_SECONDS = 0.1, 0.005  # for so long after a question, news are looked for so often
+_ASK_SECONDS = 0.05  # between two questions: one of them asks for all that wait
 _NOTICE_SECONDS = 5.0
 
 
@@ -73,7 +74,7 @@ class Agent:
         self._beat_at = 0.0
         self._look_at: float | None = None
         self._looked_at = 0.0
-        self._asked_until = 0.0
+        self._asked_until = self._ask_at = 0.0
         self._is_leaving = self._has_told = False
         self._notice_at: float | None = None
         self.has_ended = False
@@ -116,7 +117,7 @@ class Agent:
         if data is self:
             number = struct.unpack("<Q", os.read(self._mirrors.bell, 8))[0]
             if number >> 32:
-                self._tell_all(Ask())
+                self._ask()
             self._look_at = max(time.monotonic(), self._looked_at + _LEAST_SECONDS)
         elif isinstance(data, _Leader):
             self._attend(data)
@@ -129,18 +130,26 @@ class Agent:
     def _look(self, now: float) -> None:
         """Tell the other hosts what is new on the pages of this host."""
         is_asked = now < self._asked_until
-        self._looked_at, self._look_at = now, now + _LEAST_SECONDS if is_asked else None
-        # First, as what a rank writes before it leaves has to be told.
+        self._looked_at, self._look_at = now, now + _ASKED_LOOK_SECONDS if is_asked else None
+        # First, as what a rank writes before it leaves, or dies, has to be told.
         have_all_left = self._is_leaving and self._mirrors.num_present() == 0
-        for rank in self._mirrors.deaths():
-            self._tell_all(Death(rank, cut_off=False))
+        deaths = self._mirrors.deaths()
         pages = self._mirrors.collect(is_asked)
         if pages:
             self._tell_all(News(pages, is_asked))
+        for rank in deaths:  # behind what they had written: who has closed before its process ended, has left
+            self._tell_all(Death(rank, cut_off=False))
         for reason in self._mirrors.proposals():  # behind the calls to which they belong
             self._propose(reason)
         if have_all_left:
             self._end_here()
+
+    def _ask(self) -> None:
+        """Ask all hosts, unless they have just been asked. Rank 0 asks even those that ask: the next one may not be."""
+        now = time.monotonic()
+        if now >= self._ask_at:
+            self._ask_at = now + _ASK_SECONDS
+            self._tell_all(Ask())
 
     def _propose(self, reason: bytes) -> None:
         if self._is_root or not self._peers:  # without rank 0's host, each host decides for itself
@@ -196,7 +205,8 @@ class Agent:
             self._pass_on(message, peer)
             self._mirrors.apply(message.pages, message.wakes)
         elif isinstance(message, Ask):
-            self._pass_on(message, peer)
+            if self._is_root:
+                self._ask()
             self._asked_until = time.monotonic() + _ASKED_SECONDS
             self._look_at = 0.0
         elif isinstance(message, Proposal):

@@ -1,0 +1,131 @@
+"""The agent of a host: what it tells other hosts, in which order, and what it does without them."""
+
+import os
+import selectors
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hocket.runtime.network import agent as agents
+from hocket.runtime.network import control_messages
+from hocket.runtime.network.agent import Agent
+from hocket.runtime.network.sealed import SealedLink
+
+HOSTS = [[0, 1], [2, 3], [4]]
+SESSION = bytes(32)
+
+
+class Core:
+    """What an agent sees of the core: deaths that it reports there, and, as mirrors, pages, deaths and reasons."""
+
+    def __init__(self) -> None:
+        self.bell, self._bell = os.pipe()
+        self.news, self.dead, self.proposed = b"", list[int](), list[bytes]()
+        self.decided, self.reported = list[bytes](), list[tuple[int, bool]]()
+
+    def collect(self, thorough: bool) -> bytes:
+        return self.news
+
+    def deaths(self) -> list[int]:
+        return self.dead
+
+    def proposals(self) -> list[bytes]:
+        found, self.proposed = self.proposed, []
+        return found
+
+    def communicator_of(self, reason: bytes) -> int:
+        return reason[0]
+
+    def decide(self, reason: bytes) -> None:
+        self.decided.append(reason)
+
+    def num_present(self) -> int:
+        return 1
+
+    def report_death(self, rank: int, is_cut_off: bool) -> None:
+        self.reported.append((rank, is_cut_off))
+
+    def close(self) -> None:
+        os.close(self.bell)
+        os.close(self._bell)
+
+
+class Star:
+    """An agent, and the other ends of its links."""
+
+    def __init__(self, rank: int) -> None:
+        others = [2, 4] if rank == 0 else [0]
+        pairs = {other: socket.socketpair() for other in others}
+        for pair in pairs.values():
+            for one in pair:
+                one.setblocking(False)
+        self.core = Core()
+        mine = {other: SealedLink(pair[0], SESSION, opened_here=False) for other, pair in pairs.items()}
+        self.ends = {other: SealedLink(pair[1], SESSION, opened_here=True) for other, pair in pairs.items()}
+        self.agent = Agent(self.core, self.core, rank, HOSTS, mine)
+        self.selector = selectors.DefaultSelector()
+        for link in mine.values():
+            link.watch = lambda seconds: None  # type: ignore[method-assign]  # for connections between hosts
+        self.agent.open(self.selector)
+        self.agent.act(0.0)
+
+    def turn(self, now: float) -> None:
+        for key, _ in self.selector.select(0):
+            self.agent.handle(key.fileobj, key.data)
+        self.agent.act(now)
+
+    def heard(self, other: int) -> list[Any]:
+        messages = [control_messages.read(data) for data in self.ends[other].receive()]
+        return [one for one in messages if not isinstance(one, agents.Beat)]
+
+    def say(self, other: int, message: Any) -> None:
+        self.ends[other].send(control_messages.write(message))
+
+    def close(self) -> None:
+        for link in self.ends.values():
+            link.close()
+        self.agent.close()
+        self.selector.close()
+        self.core.close()
+
+
+@pytest.fixture
+def root() -> Iterator[Star]:
+    one = Star(0)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def leader() -> Iterator[Star]:
+    one = Star(2)
+    yield one
+    one.close()
+
+
+def test_what_a_rank_has_written_is_told_before_its_death(leader: Star) -> None:
+    leader.core.news, leader.core.dead = b"it has closed its communicator", [3]
+    leader.turn(2.0)
+    assert leader.heard(0) == [agents.News(leader.core.news, False), agents.Death(3, False)]
+
+
+def test_one_question_asks_for_all_that_wait(root: Star) -> None:
+    for _ in range(5):
+        for other in (2, 4):
+            root.say(other, agents.Ask())
+    root.turn(1.0)
+    assert [root.heard(other) for other in (2, 4)] == [[agents.Ask()]] * 2
+
+
+def test_a_leader_that_loses_rank_0_decides_for_its_host(leader: Star) -> None:
+    leader.core.proposed = [b"\1 before"]
+    leader.turn(2.0)
+    assert leader.heard(0) == [agents.Proposal(b"\1 before")] and leader.core.decided == []
+    leader.ends[0].close()
+    leader.turn(3.0)
+    assert leader.core.reported == [(0, False), (1, True), (4, True)] and leader.core.decided == [b"\1 before"]
+    leader.core.proposed = [b"\2 after", b"\2 a second one"]
+    leader.turn(4.0)
+    assert leader.core.decided[1:] == [b"\2 after"]
