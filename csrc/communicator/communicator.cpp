@@ -11,12 +11,12 @@ namespace hocket {
 
 namespace {
 
-/// Of the first member's page, as all members know it.
+/// The generation of the first member's page: all members know the same.
 std::uint32_t first_generation(const Context &context, int rank, std::size_t offset,
                                std::span<const std::uint32_t> generations) {
     if (!generations.empty()) return generations.front();
     const Mapping &mapping = *context.at(rank).mapping;
-    if (!mapping.contains(mapping.base() + offset, sizeof(ControlPage))) return 0; // the transport refuses it
+    if (!mapping.has<ControlPage>(offset)) return 0; // the transport refuses it
     return reinterpret_cast<const ControlPage *>(mapping.base() + offset)->generation.load(std::memory_order_acquire);
 }
 
@@ -38,7 +38,8 @@ std::optional<Spanning> spanning(const Context &context, std::span<const int> ra
                                  std::uint32_t generation) {
     if (std::ranges::none_of(ranks, [&](int rank) { return context.at(rank).is_elsewhere; })) return std::nullopt;
     return Spanning{.name = Channels::name_of(ranks.front(), first_offset, generation, Lane::collectives),
-                    .bell = context.leader_bell()};
+                    .bell = context.leader_bell(),
+                    .leader = context.leader()};
 }
 
 } // namespace
@@ -49,9 +50,8 @@ Communicator::Communicator(std::shared_ptr<Context> context, std::vector<int> me
                            std::span<const std::size_t> offsets, bool spin, std::shared_ptr<Connections> connections,
                            std::span<const std::uint32_t> generations)
     : context_(std::move(context)), connections_(std::move(connections)),
-      channels_(*context_, members, rank, offsets,
-                first_generation(*context_, members.at(0), offsets[0], generations), Lane::collectives,
-                connections_.get()),
+      channels_(*context_, members, rank, offsets, first_generation(*context_, members.at(0), offsets[0], generations),
+                Lane::collectives, connections_.get()),
       members_(members_of(*context_, members, channels_.memory(), generations), rank,
                spanning(*context_, members, offsets[0],
                         first_generation(*context_, members.at(0), offsets[0], generations))),

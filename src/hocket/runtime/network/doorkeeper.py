@@ -160,7 +160,7 @@ class Doorkeeper:
                 self._visits.remove(visit)
 
     def _complain(self, error: OSError | MemoryError, what: str) -> None:
-        """Say once what this rank lacks; it tries again, and who waits in vain gives up after his timeout."""
+        """Say once what this rank lacks; it tries again, and a rank that waits in vain gives up after its timeout."""
         number = error.errno if isinstance(error, OSError) else errno.ENOMEM
         if number in _LACKS and not self._has_complained:
             self._has_complained = True

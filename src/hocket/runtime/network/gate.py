@@ -1,4 +1,4 @@
-"""The gate of a rank: it listens, and lets in those who prove that they are a rank of the job.
+"""The gate of a rank: it listens, and lets in what proves to be a rank of the job.
 
 A connection that has still to prove it is a "stranger". Strangers are limited in number, bytes and time.
 """
@@ -20,7 +20,7 @@ from hocket.runtime.network.addresses import Address
 from hocket.runtime.network.connecting import listen
 from hocket.runtime.network.handshake import Credentials, Purpose
 
-STRANGER_SECONDS = 2.0  # who opens a connection to this rank must have proved who he is by then
+STRANGER_SECONDS = 2.0  # a stranger must have proved that it is a rank of the job by then
 MAX_STRANGERS = 64
 
 
@@ -35,7 +35,7 @@ class Admitted(NamedTuple):
 
 @dataclass(eq=False)
 class _Stranger:
-    """A connection to this rank, whose other end has still to prove who it is."""
+    """A connection to this rank, whose other end has still to prove that it is a rank."""
 
     connection: socket.socket
     challenge: bytes
@@ -87,7 +87,7 @@ class Gate:
             listener.close()
 
     def expire(self, now: float) -> list[float]:
-        """Drop those who have taken too long; return the times at which the others will have."""
+        """Drop strangers that have taken too long; return the times at which the others will have."""
         for stranger in [one for one in self._strangers if now - one.since >= STRANGER_SECONDS]:
             self._drop(stranger)
         return [one.since + STRANGER_SECONDS for one in self._strangers]
@@ -117,7 +117,7 @@ class Gate:
         self._strangers.append(stranger)
         self._selector.register(connection, selectors.EVENT_READ, stranger)
         if len(self._strangers) > MAX_STRANGERS:
-            # At random: whoever opens many shall not be sure to push out those that belong here.
+            # At random: a stranger that opens many shall not be sure to push out those that belong here.
             self._drop(random.choice(self._strangers[:-1]))
         if not send(connection, stranger.challenge):
             self._drop(stranger)

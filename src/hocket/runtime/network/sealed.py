@@ -1,4 +1,4 @@
-"""A connection between two ranks that have proved who they are, for messages that nobody else can forge, repeat or cut.
+"""A connection between two ranks of a job, for messages that nobody else can forge, repeat or cut.
 
 Each message is numbered and signed with a key that only its two ends have, one for each direction. What does not fit
 ends the connection. The content is not hidden: see docs/security.md.

@@ -300,7 +300,7 @@ class _Caller(_Side):
         )
         roster = self._await(protocol.Roster)
         self.hellos, self.config = roster.hellos, roster.config
-        # Of rank 0's doors the one at the address where it was found.
+        # First comes the door of rank 0 at the address where it was found.
         reached = link.connection.getpeername()[0]
         self.hellos[0]["doors"].sort(key=lambda door: door[0] != reached)
 
