@@ -47,6 +47,11 @@ Raised::Raised(const nb::python_error &error)
              }),
       text_(nb::cast<std::string>(error.type().attr("__name__")) + ": " + nb::str(error.value()).c_str()) {}
 
+/// What ranks write of themselves may be cut inside a character, or be anything.
+static nb::object text_of(const std::string &text) {
+    return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
+
 static nb::object exception_of(const Failure &failure) {
     nb::dict calls;
     for (const auto &[rank, call] : failure.calls) {
@@ -54,15 +59,13 @@ static nb::object exception_of(const Failure &failure) {
             nb::make_tuple(call.kind, call.dtype, call.op, call.detail, call.count, call.root, call.schedule);
     }
     nb::dict sites;
-    for (const auto &[rank, site] : failure.sites)
-        sites[nb::int_(rank)] =
-            nb::steal(PyUnicode_DecodeUTF8(site.data(), static_cast<Py_ssize_t>(site.size()), "replace"));
+    for (const auto &[rank, site] : failure.sites) sites[nb::int_(rank)] = text_of(site);
     nb::dict hosts;
-    for (const auto &[rank, host] : failure.hosts) hosts[nb::int_(rank)] = nb::str(host.c_str());
+    for (const auto &[rank, host] : failure.hosts) hosts[nb::int_(rank)] = text_of(host);
     const CallOfPython call;
     return nb::module_::import_("hocket.runtime")
         .attr("exception_of")(static_cast<int>(failure.cause), failure.rank, failure.sequence, failure.seconds,
-                              failure.error_number, failure.missing, calls, sites, failure.text, failure.self,
+                              failure.error_number, failure.missing, calls, sites, text_of(failure.text), failure.self,
                               failure.label, hosts);
 }
 
@@ -277,8 +280,8 @@ NB_MODULE(_core, m) {
         "__init__",
         [](Plan *self, int num_ranks, int rank, int chunks_per_block, bool uneven, const Table &input_blocks,
            const Table &output_blocks, int num_scratch, bool only_copies, bool only_token, bool hears_all,
-           std::string label,
-           const Table &instructions, const Table &sources, const Table &destinations, const Table &dependencies) {
+           std::string label, const Table &instructions, const Table &sources, const Table &destinations,
+           const Table &dependencies) {
             const auto list = [](const Table &table) {
                 const auto span = span_of(table);
                 return std::vector<std::int32_t>(span.begin(), span.end());
@@ -289,7 +292,8 @@ NB_MODULE(_core, m) {
                             span_of(destinations), span_of(dependencies));
         },
         "num_ranks"_a, "rank"_a, "chunks_per_block"_a, "uneven"_a, "input_blocks"_a, "output_blocks"_a, "num_scratch"_a,
-        "only_copies"_a, "only_token"_a, "hears_all"_a, "label"_a, "instructions"_a, "sources"_a, "destinations"_a, "dependencies"_a);
+        "only_copies"_a, "only_token"_a, "hears_all"_a, "label"_a, "instructions"_a, "sources"_a, "destinations"_a,
+        "dependencies"_a);
 
     nb::class_<Extra>(m, "Extra")
         .def(

@@ -32,7 +32,7 @@ class Channels {
     /// Whether what is sent takes its time on a simulated link.
     bool is_paced() const { return paced_ != nullptr; }
 
-    /// Of this lane of a communicator in the job.
+    /// The name of this lane of a communicator in the job.
     static std::uint64_t name_of(int first_rank, std::size_t first_offset, std::uint32_t generation, Lane lane);
 
     /// Nothing is posted any more.

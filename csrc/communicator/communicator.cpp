@@ -11,12 +11,12 @@ namespace hocket {
 
 namespace {
 
-/// Of the first member's page, as all members know it.
+/// The generation of the first member's page: all members know the same.
 std::uint32_t first_generation(const Context &context, int rank, std::size_t offset,
                                std::span<const std::uint32_t> generations) {
     if (!generations.empty()) return generations.front();
     const Mapping &mapping = *context.at(rank).mapping;
-    if (!mapping.contains(mapping.base() + offset, sizeof(ControlPage))) return 0; // the transport refuses it
+    if (!mapping.has<ControlPage>(offset)) return 0; // the transport refuses it
     return reinterpret_cast<const ControlPage *>(mapping.base() + offset)->generation.load(std::memory_order_acquire);
 }
 
@@ -39,7 +39,7 @@ std::optional<Spanning> spanning(const Context &context, std::span<const int> ra
     if (std::ranges::none_of(ranks, [&](int rank) { return context.at(rank).is_elsewhere; })) return std::nullopt;
     return Spanning{.name = Channels::name_of(ranks.front(), first_offset, generation, Lane::collectives),
                     .bell = context.leader_bell(),
-                    .leader = &context.leader()};
+                    .leader = context.leader()};
 }
 
 } // namespace

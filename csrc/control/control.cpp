@@ -103,13 +103,31 @@ std::string ControlPage::site_of(std::uint64_t sequence) const {
 }
 
 void ControlPage::renew() {
+    clear();
     // Members of the old communicator may still ask whether this one has left it: they know by the generation.
     generation.fetch_add(1, std::memory_order_seq_cst);
+}
+
+void ControlPage::clear() {
+    name.store(0, std::memory_order_seq_cst);
     state.store(open, std::memory_order_release);
-    name.store(0, std::memory_order_release);
+    num_members.store(0, std::memory_order_relaxed);
     is_stopped.store(0, std::memory_order_relaxed);
-    constexpr std::size_t rest = offsetof(ControlPage, in_call); // read by nobody who has left
-    std::memset(reinterpret_cast<std::byte *>(this) + rest, 0, sizeof(ControlPage) - rest);
+    // All of this is atomic.
+    constexpr std::size_t begin = offsetof(ControlPage, in_call), end = offsetof(ControlPage, abort);
+    static_assert(begin % sizeof(std::uint64_t) == 0 && end % sizeof(std::uint64_t) == 0);
+    auto *const words = reinterpret_cast<std::uint64_t *>(this);
+    for (std::size_t i = begin / sizeof *words; i < end / sizeof *words; ++i)
+        std::atomic_ref(words[i]).store(0, std::memory_order_relaxed);
+    // What the record says is written before it is read again.
+    abort.proposed_at.store(0, std::memory_order_relaxed);
+    abort.state.store(AbortRecord::none, std::memory_order_seq_cst);
+}
+
+bool ControlPage::has_stopped_owner(std::uint64_t own_namespace) const {
+    const pid_t id = process.load(std::memory_order_acquire);
+    // In a container of its own, the same id is another process here.
+    return process_namespace.load(std::memory_order_relaxed) == own_namespace && hocket::is_stopped(id);
 }
 
 } // namespace hocket

@@ -64,14 +64,15 @@ class SiteRecord {
 /// passed, and the first writer wins. So all find the same reason, whenever they learned of a death.
 ///
 /// Members on several hosts have no page in common. Each of them proposes its reason on its own page. Rank 0's host
-/// decides which one was first, and the leader of each host writes that on the pages there.
+/// decides which one was first, and the leader of each host writes that on the pages there: it takes a page that is
+/// `none` or `proposed`, and gives it back `ready`.
 struct AbortRecord {
     static constexpr std::size_t max_members = 1024, max_text = 240;
     static constexpr std::uint32_t none = 0, ready = 1, passed = 2, proposed = 3, writing = 4; // writing + member
     static constexpr std::uint32_t agent = writing + max_members; // the leader of this host
 
     std::atomic<std::uint32_t> state;
-    std::atomic<std::int64_t> proposed_at; // nanoseconds of the clock that all processes of a host share
+    std::atomic<std::int64_t> proposed_at; // nanoseconds of the owner's clock; 0: it has proposed nothing
     // The rest is written by the one who moved `state` to `writing`, and read once it is `ready`.
     std::int32_t cause;
     std::int32_t rank;
@@ -97,10 +98,10 @@ struct ControlPage {
     // Written by the owner so rarely that they stay in the caches of all, which read them with each message.
     std::atomic<std::uint32_t> generation; // grows when the page is renewed
     std::atomic<std::uint32_t> state;
-    // Of a communicator with members on several hosts: its name in the job; else 0.
+    // The name in the job of a communicator with members on several hosts; else 0.
     std::atomic<std::uint64_t> name;
     std::atomic<std::int32_t> num_members;
-    std::atomic<std::uint32_t> is_stopped; // of a mirror: whether the owner's process was stopped when it was last told
+    std::atomic<std::uint32_t> is_stopped; // on a mirror: whether the owner's process was stopped when last told
 
     // Written by the owner with each call.
     alignas(cache_line) std::atomic<std::uint64_t> in_call; // the number of the one in which it may read what others
@@ -124,8 +125,13 @@ struct ControlPage {
     alignas(cache_line) AbortRecord abort;
 
     /// For another communicator, after all members have left the old one. Stale alarms may come in between, and a
-    /// thread may still be about to wake: what they count goes on.
+    /// thread may still be about to wake: what they count goes on. The leader of this host may look meanwhile: the
+    /// generation grows last, so nothing that is left over seems to belong to the next communicator.
     void renew();
+    /// All that belongs to one communicator, but the generation.
+    void clear();
+    /// Whether the owner's process is stopped, as far as a process in this namespace can ask.
+    bool has_stopped_owner(std::uint64_t own_namespace) const;
 
     /// Of the owner. `site`: where the program makes the call, or, if it `is_repeated`, made an earlier one like it;
     /// null where nobody looked.

@@ -62,7 +62,7 @@ class Guard {
     void watch(std::size_t place, std::vector<Rank> ranks, std::function<void()> tell);
     void stop();
 
-    /// Whoever waits for one of these ranks, or for others with them, looks again.
+    /// All that wait for one of these ranks, or for others with them, look again.
     static void alarm(std::span<const Rank> ranks);
 
   private:
@@ -72,7 +72,7 @@ class Guard {
 
     Presence &own_;
     std::size_t rank_ = 0;
-    std::vector<Rank> ranks_;             // written by watch() before `phase_` tells the thread, with the next one
+    std::vector<Rank> ranks_; // written by watch() before `phase_` tells the thread, with the next one
     std::function<void()> tell_;
     std::atomic<std::uint32_t> phase_{0}; // between this object and its thread: see guard.cpp
     int refusal_ = 0;                     // errno; written before `phase_` tells of it

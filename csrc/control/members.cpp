@@ -88,17 +88,21 @@ void Members::address(Failure &failure) const {
     failure.calls = by_rank(failure.calls);
     failure.sites = by_rank(failure.sites);
     if (failure.cause != Cause::mismatch || failure.sequence != 0) return;
-    for (auto &[rank, call] : failure.calls) call.root = rank_of(call.root); // who sent the message
+    for (auto &[rank, call] : failure.calls) { // the sender of the message; another host may have told anything
+        if (call.root >= 0 && call.root < size()) call.root = rank_of(call.root);
+    }
 }
 
 std::function<bool()> Members::have_all_left() const {
-    return [members = members_, generations = generations_] {
+    const Presence *const leader = spanning_ ? &spanning_->leader : nullptr;
+    return [members = members_, generations = generations_, leader] {
         for (std::size_t i = 0; i < members.size(); ++i) {
             const ControlPage &page = members[i].page;
             const std::uint32_t ahead = page.generation.load(std::memory_order_acquire) - generations[i];
             const bool is_over = static_cast<std::int32_t>(ahead) > 0 ||
                                  (ahead == 0 && page.state.load(std::memory_order_acquire) == ControlPage::closed);
-            if (!is_over && !members[i].presence.is_dead()) return false;
+            const bool is_lost = members[i].told_generation && leader != nullptr && leader->is_dead();
+            if (!is_over && !is_lost && !members[i].presence.is_dead()) return false;
         }
         return true;
     };
@@ -122,9 +126,7 @@ bool Members::has_given_up(std::uint64_t sequence) const {
 bool Members::is_stopped(int member) const {
     const ControlPage &page = page_of(member);
     if (at(member).told_generation) return page.is_stopped.load(std::memory_order_relaxed) != 0;
-    const pid_t process = page.process.load(std::memory_order_acquire);
-    // In a container of its own, the same id is another process here.
-    return page.process_namespace.load(std::memory_order_relaxed) == namespace_ && hocket::is_stopped(process);
+    return page.has_stopped_owner(namespace_);
 }
 
 std::vector<int> Members::stopped() const {
@@ -140,10 +142,10 @@ std::optional<Failure> Members::find_death(std::uint64_t sequence) const {
     for (int member = 0; member < size(); ++member) {
         if (!is_dead(member) || has_closed(member)) continue;
         // If a host cannot be reached, because its leader has died, that one is the cause.
-        if (!found || (at(*found).presence.is_cut_off() && !at(member).presence.is_cut_off())) found = member;
+        if (!found || (is_cut_off(*found) && !is_cut_off(member))) found = member;
     }
     if (!found) return std::nullopt;
-    Failure failure(Cause::died, *found, at(*found).presence.is_cut_off() ? cut_off_text : "");
+    Failure failure(Cause::died, *found, is_cut_off(*found) ? cut_off_text : "");
     failure.sequence = sequence;
     return failure;
 }
@@ -168,6 +170,13 @@ std::optional<Failure> Members::find_lost(std::span<const int> awaited,
     return failure;
 }
 
+/// Whether the writer of a reason has died before its end.
+bool Members::has_lost_writer(std::uint32_t state) const {
+    if (state == AbortRecord::agent) return spanning_ && spanning_->leader.is_dead();
+    const std::uint32_t writer = state - AbortRecord::writing;
+    return writer < members_.size() && is_dead(static_cast<int>(writer));
+}
+
 /// The member on whose page this rank now writes the reason. Nothing: another reason is there, or is being written.
 std::optional<int> Members::take_record() const {
     const auto limit = Clock::now() + writer_time;
@@ -176,11 +185,10 @@ std::optional<int> Members::take_record() const {
         const int member = *home;
         auto &state = at(member).page.abort.state;
         std::uint32_t found = state.load(std::memory_order_acquire);
-        const std::uint32_t writer = found - AbortRecord::writing;
         if (found == AbortRecord::ready || found == AbortRecord::proposed) return std::nullopt;
         if (found == AbortRecord::passed) {
             ++home;
-        } else if (found == AbortRecord::none || (writer < members_.size() && is_dead(static_cast<int>(writer)))) {
+        } else if (found == AbortRecord::none || has_lost_writer(found)) {
             const bool passes = found == AbortRecord::none && is_dead(member);
             const bool taken = state.compare_exchange_strong(found, passes ? AbortRecord::passed : me);
             if (taken && !passes) return member;
@@ -226,12 +234,13 @@ std::optional<Failure> Members::recorded_failure() const {
     if (found == homes_.end()) return std::nullopt;
     const Member *const home = &at(*found);
     std::uint32_t state = state_of(*found);
-    for (; state == AbortRecord::proposed; state = state_of(*found)) {
-        // This rank has failed, so it goes on with nothing before it knows the reason of all. Nobody tells it where the
-        // leader of this host is gone, or does not hear of rank 0's: then this rank's own reason holds.
+    for (; spanning_ && (state == AbortRecord::proposed || state == AbortRecord::agent); state = state_of(*found)) {
+        // This rank has failed, so it goes on with nothing before it knows the reason of all. Nobody decides where
+        // rank 0's host cannot be reached: then this rank's own reason holds.
         const auto since = home->page.abort.proposed_at.load(std::memory_order_relaxed);
-        const bool is_awaited = now_in_nanoseconds() - since < decision_time / 1ns && !spanning_->leader->is_dead();
-        if (is_awaited) std::this_thread::sleep_for(100us);
+        const bool may_be_decided = now_in_nanoseconds() - since < decision_time / 1ns && !spanning_->leader.is_dead();
+        if (may_be_decided) std::this_thread::sleep_for(100us);
+        else if (state == AbortRecord::agent) return std::nullopt; // this rank has proposed nothing, or waited for long
         else home->page.abort.state.compare_exchange_strong(state, AbortRecord::ready);
     }
     if (state != AbortRecord::ready) return std::nullopt;
@@ -304,7 +313,7 @@ std::string Members::circle() const {
     int member = rank_;
     do {
         const ControlPage &page = page_of(member);
-        const int awaited = page.waits_for.load(std::memory_order_seq_cst) - 1;
+        const int awaited = std::max(page.waits_for.load(std::memory_order_seq_cst), 0) - 1;
         const std::uint64_t call = page.waits_in.load(std::memory_order_seq_cst);
         const bool waits_still = call == 0 || page.in_call.load(std::memory_order_seq_cst) == call;
         if (awaited < 0 || awaited >= size() || !waits_still || members.size() == members_.size()) return "";

@@ -27,13 +27,13 @@ struct Member {
     std::string host{};                             // its name, where ranks are on several
 };
 
-/// Of a communicator with members on several hosts: its name in the job, and the bell of the leader of this host, which
-/// carries news of members from host to host. An eventfd: a small number tells of news, the large one asks for news.
+/// What a communicator with members on several hosts has: its name in the job, and the leader of this host, which
+/// carries news of members from host to host.
 struct Spanning {
-    static constexpr std::uint64_t tells = 1, asks = std::uint64_t{1} << 32;
+    static constexpr std::uint64_t tells = 1, asks = std::uint64_t{1} << 32; // numbers for the bell
     std::uint64_t name = 0;
-    int bell = -1;
-    const Presence *leader = nullptr;
+    int bell = -1; // the leader's, an eventfd
+    const Presence &leader;
 };
 
 /// One rank's view of all members. Thread-safe: calls and messages share it.
@@ -75,7 +75,9 @@ class Members {
     bool has_given_up(std::uint64_t sequence) const;
 
     bool is_elsewhere(int member) const { return at(member).told_generation.has_value(); }
-    bool is_dead(int member) const { return at(member).presence.is_dead(); }
+    bool is_dead(int member) const { return at(member).presence.is_dead() || is_cut_off(member); }
+    /// Whether it may live, but this host hears no more of it.
+    bool is_cut_off(int member) const { return at(member).presence.is_cut_off() || has_lost_leader(member); }
     /// Whether it sends nothing more; what it has sent is still there.
     bool has_closed(int member) const {
         return page_of(member).state.load(std::memory_order_seq_cst) != ControlPage::open;
@@ -131,7 +133,12 @@ class Members {
     const Member &at(int member) const { return members_[static_cast<std::size_t>(member)]; }
     const ControlPage &page_of(int member) const;
     bool is_stopped(int member) const;
+    /// Whether nobody is left who could tell of it.
+    bool has_lost_leader(int member) const {
+        return is_elsewhere(member) && spanning_ && spanning_->leader.is_dead() && !at(member).presence.is_dead();
+    }
     void ring_leader(std::uint64_t number) const;
+    bool has_lost_writer(std::uint32_t state) const;
     std::optional<int> take_record() const;
 
     std::vector<Member> members_;

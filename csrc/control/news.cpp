@@ -112,10 +112,7 @@ bool mirror(const PageNews &news, ControlPage &page) {
     const NewsHead &head = news.head;
     const std::uint32_t known = page.generation.load(std::memory_order_relaxed);
     if (static_cast<std::int32_t>(head.generation - known) < 0) return false;
-    if (head.generation != known) {
-        page.renew();
-        page.generation.store(head.generation - 1, std::memory_order_relaxed); // until all of it is here
-    }
+    if (head.generation != known) page.clear(); // the members that read it have left
     bool ends_waits = page.gave_up.load(std::memory_order_relaxed) != head.gave_up || head.generation != known;
     for (std::size_t i = 0; i < head.num_calls; ++i) {
         const auto words = at<CallRecord::Words>(news.calls, i);

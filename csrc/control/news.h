@@ -44,22 +44,22 @@ struct Told {
 void append_news(std::vector<std::byte> &news, const PageName &name, const ControlPage &page,
                  std::optional<bool> is_stopped, Told &told);
 
-/// The next page in `news`, of which it takes what belongs to that; nothing at the end, or if it is malformed.
+/// What `news` begin with, which it takes from them; nothing at the end, or if they are malformed.
 struct PageNews {
     NewsHead head;
     Bytes calls, sites;
 };
 std::optional<PageNews> take_page(Bytes &news);
 
-/// Writes them on a mirror, by one thread at a time. Returns whether a wait may end by it: the owner has given up, or
-/// left. News of an earlier communicator are dropped.
+/// Writes them on a mirror; one thread at a time may do so. Returns whether a wait may end by it: the owner has given
+/// up, or left. It drops news of an earlier communicator.
 bool mirror(const PageNews &news, ControlPage &page);
 
 /// Why a communicator failed, between hosts: the record of a page, and the calls that belong to it, by member.
 std::vector<std::byte> encode_reason(std::uint64_t name, const AbortRecord &record, std::span<const Fingerprint> calls);
 /// The communicator of such a reason; nothing if it is malformed.
 std::optional<std::uint64_t> communicator_of(Bytes reason);
-/// Writes it into a record that the caller has moved to `writing`.
+/// Writes it into a record that the caller has moved to `agent`.
 void decode_reason(Bytes reason, AbortRecord &record, std::span<Fingerprint> calls);
 
 } // namespace hocket

@@ -1,5 +1,5 @@
-// The part of the leader of a host in what ranks on several hosts know of each other: it reads what the ranks here have
-// written down, for other hosts, and writes what it hears of ranks there on mirrors, which all ranks here read.
+// What the leader of a host does so that ranks on several hosts know of each other. It reads, for other hosts, what the
+// ranks here have written down. It writes what it hears of ranks elsewhere on mirrors, which all ranks here read.
 #pragma once
 
 #include "control/news.h"
@@ -7,9 +7,11 @@
 #include "transport/shm/context.h"
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -25,44 +27,55 @@ class Mirrors {
     Mirrors &operator=(const Mirrors &) = delete;
     ~Mirrors();
 
-    /// Of the mirror of a rank on another host, instead of the descriptor of its arena.
-    int descriptor(int rank) const { return mirrors_.at(static_cast<std::size_t>(rank))->descriptor(); }
+    /// The mirror of a rank on another host; ranks here take it for the descriptor of its arena.
+    int descriptor(int rank) const;
     /// The eventfd that all ranks here ring: see Spanning.
     int bell() const { return bell_; }
     void join(std::shared_ptr<Context> context) { context_ = std::move(context); }
 
-    /// What ranks here have written since the last time. `thorough`: whether their processes are stopped, too.
+    /// What ranks here have written since the last time; where that is very much, the rest comes next time. `thorough`:
+    /// also whether their processes are stopped.
     std::vector<std::byte> collect(bool thorough);
-    /// News of other hosts; what is malformed, or of no rank there, is dropped. `wakes`: ranks here that wait look again
-    /// whatever it says.
+    /// News of other hosts; what is malformed, or of no rank there, is dropped. `wakes`: ranks here that wait look
+    /// again whatever it says.
     void apply(Bytes news, bool wakes);
 
     /// Reasons that ranks here have proposed since the last time.
     std::vector<std::vector<std::byte>> proposals();
-    /// Writes the reason that was first on the pages of its communicator here.
+    /// Writes the reason that was first on the pages of its communicator here. Where a rank is about to propose one, or
+    /// is yet to make its communicator, a later collect() does.
     void decide(Bytes reason);
 
     /// The ranks here that have died since the last time.
     std::vector<int> deaths();
-    /// How many other ranks here still live, and have not left the job.
+    /// The number of other ranks here that live, and have not left the job.
     int num_present() const;
 
   private:
     struct Page {
         PageName name;
         std::byte *endpoint;
+        const Mapping *mapping;
         ControlPage &control() const { return *reinterpret_cast<ControlPage *>(endpoint); }
+        std::span<Fingerprint> aborted_calls() const;
+    };
+    struct Decision {
+        std::uint64_t communicator;
+        std::vector<std::byte> reason;
     };
 
     std::vector<Page> pages() const;
+    static void write(const Decision &decision, const Page &page);
     ControlPage *mirror_of(const PageName &name);
-    void alarm(std::uint64_t communicator) const;
 
     std::vector<std::unique_ptr<Arena>> mirrors_; // null for ranks here
     int bell_ = -1;
     std::shared_ptr<Context> context_;
+    std::uint64_t namespace_ = process_namespace();
     std::map<PageName, Told> told_;
-    std::set<PageName> committed_; // mirrored pages that have memory
+    std::size_t first_ = 0; // of the pages, the one that collect() looks at first
+    std::deque<Decision> decisions_;
+    std::set<PageName> committed_;                           // mirrored pages that have memory
     std::set<std::tuple<PageName, std::uint32_t>> proposed_; // with the generation of the page
     std::set<int> dead_;
 };

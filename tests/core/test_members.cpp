@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <deque>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -228,5 +230,76 @@ TEST(recorders_race_with_deaths) {
         for (auto &thread : threads) thread.join();
         CHECK(!pages.reason().empty(), round);
         CHECK(std::ranges::count(pages.states(), ready) == 1, round);
+    }
+}
+
+// Members on other hosts ----------------------------------------------------------------------------------------------
+
+namespace {
+
+/// What member 0, the second rank of its host, knows of member 1, which is elsewhere. Its leader is no member.
+struct Split {
+    ControlPage own{}, mirror{};
+    std::deque<Presence> presences{3}; // of the two members, and of the leader
+    std::vector<Fingerprint> calls = std::vector<Fingerprint>(2);
+    Members members{{{1, true, presences[0], own, calls}, {2, false, presences[1], mirror, calls, 4, "host 1"}},
+                    0,
+                    Spanning{.name = 9, .bell = -1, .leader = presences[2]}};
+
+    /// The mirror shows this use of the page.
+    void show(std::uint32_t generation) { mirror.generation.store(generation); }
+};
+
+} // namespace
+
+TEST(a_mirror_counts_only_while_it_shows_this_communicator) {
+    for (const std::uint32_t before : {3U, 0U, 0x80000005U}) { // numbers come round
+        Split split;
+        split.mirror.last_call.store(8);
+        split.mirror.state.store(ControlPage::closed);
+        split.show(before);
+        CHECK(split.members.last_call(1) == 0 && !split.members.has_closed(1) && !split.members.have_all_left()());
+        split.show(4);
+        CHECK(split.members.last_call(1) == 8 && split.members.has_closed(1));
+        split.mirror.state.store(ControlPage::open);
+        split.show(5);
+        CHECK(split.members.last_call(1) == 0 && split.members.has_closed(1), "it has gone on");
+    }
+}
+
+TEST(members_elsewhere_are_cut_off_once_the_leader_has_died) {
+    Split split;
+    split.show(4);
+    split.own.state.store(ControlPage::closed);
+    const auto have_all_left = split.members.have_all_left();
+    CHECK(!split.members.find_death(3) && !have_all_left());
+    split.presences[2].state = Presence::dead;
+    const auto death = split.members.find_death(3);
+    CHECK(death && death->rank == 1 && death->text == "cut off" && death->sequence == 3);
+    CHECK(split.members.is_dead(1) && !split.members.is_dead(0) && have_all_left());
+    const auto begun = Clock::now();
+    CHECK(split.members.settle(reason_of(0)).text == "reason of 0");
+    CHECK(Clock::now() - begun < std::chrono::seconds(1), "nobody is left who decides");
+    split.presences[1].state = Presence::dead; // so much was still told
+    CHECK(split.members.find_death(3)->text.empty());
+}
+
+TEST(a_decision_that_a_dying_leader_has_left_unfinished_is_written_by_the_rank) {
+    Split split;
+    split.own.abort.state.store(AbortRecord::agent);
+    CHECK(!split.members.recorded_failure());
+    split.presences[2].state = Presence::dead;
+    CHECK(split.members.settle(reason_of(0)).text == "reason of 0");
+    CHECK(split.own.abort.state.load() == ready);
+}
+
+TEST(what_other_hosts_tell_of_senders_is_not_believed) {
+    Split split;
+    for (const std::int32_t root : {-1, 2, 1'000'000, std::numeric_limits<std::int32_t>::min()}) {
+        Failure failure(Cause::mismatch);
+        failure.calls[0].root = root;
+        failure.calls[1].root = 1;
+        split.members.address(failure);
+        CHECK(failure.calls.at(1).root == root && failure.calls.at(2).root == 2);
     }
 }

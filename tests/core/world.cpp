@@ -93,26 +93,36 @@ World::World(int num_ranks, WorldOptions options) : ranks_(static_cast<std::size
             if (options.may_attach) *reinterpret_cast<std::uint64_t *>(presence->token_address.load()) = token;
         }
     }
+    if (!options.hosts.empty()) hosts_ = std::make_unique<Hosts>(options.hosts, arena_bytes);
+    std::vector<std::shared_ptr<Context>> contexts;
     for (Rank &rank : ranks_) {
+        const auto elsewhere = hosts_ ? hosts_->elsewhere(rank.rank) : std::vector<int>();
+        std::vector<int> seen = descriptors;
+        for (const int other : elsewhere) seen[static_cast<std::size_t>(other)] = hosts_->mirror(other, rank.rank);
         const int other = rank.rank ^ 1; // this rank counts as sharing the core, unless each has one
-        const std::span neighbours(&other, other < num_ranks && !options.spin ? 1 : 0);
-        rank.context->join(rank.rank, descriptors, presences, options.profile.value_or(measured(!options.spin)),
-                           neighbours, neighbours,
-                           options.is_far ? std::span<const int>(members) : std::span<const int>());
+        const bool is_neighbour = other < num_ranks && !options.spin && std::ranges::count(elsewhere, other) == 0;
+        const std::span neighbours(&other, is_neighbour ? 1 : 0);
+        rank.context->join(rank.rank, seen, presences, options.profile.value_or(measured(!options.spin)), neighbours,
+                           neighbours, options.is_far ? std::span<const int>(members) : std::span<const int>(),
+                           elsewhere, hosts_ ? hosts_->bell(rank.rank) : -1,
+                           hosts_ ? hosts_->names() : std::vector<std::string>());
+        contexts.push_back(rank.context);
     }
-    if (options.over_connections) switchboard_ = std::make_unique<Switchboard>(num_ranks);
+    if (hosts_) hosts_->open(std::move(contexts));
+    if (hosts_ || options.over_connections)
+        switchboard_ = std::make_unique<Switchboard>(num_ranks, options.over_connections);
+    const std::vector<std::uint32_t> generations(members.size());
     for (Rank &rank : ranks_) {
         for (const auto &offsets : endpoints) {
-            const auto connections = switchboard_ ? switchboard_->of(rank.rank) : nullptr;
-            rank.communicators.push_back(
-                std::make_unique<Communicator>(rank.context, members, rank.rank, offsets, options.spin, connections));
+            rank.communicators.push_back(std::make_unique<Communicator>(
+                rank.context, members, rank.rank, offsets, options.spin, connections(rank.rank), generations));
         }
     }
 }
 
-Switchboard::Switchboard(int num_ranks) : stop_(eventfd(0, EFD_CLOEXEC)) {
+Switchboard::Switchboard(int num_ranks, bool carry_all) : stop_(eventfd(0, EFD_CLOEXEC)) {
     CHECK(stop_ >= 0);
-    for (int rank = 0; rank < num_ranks; ++rank) ends_.push_back(std::make_shared<Connections>(rank));
+    for (int rank = 0; rank < num_ranks; ++rank) ends_.push_back(std::make_shared<Connections>(rank, carry_all));
     thread_ = std::thread([this] { run(); });
 }
 

@@ -4,6 +4,7 @@
 
 #include "communicator/communicator.h"
 #include "fixtures.h"
+#include "hosts.h"
 
 #include <atomic>
 #include <functional>
@@ -75,12 +76,14 @@ struct WorldOptions {
     std::chrono::nanoseconds latency{0};
     /// Ranks are joined by sockets of the system, which somebody connects when they are wanted.
     bool over_connections = false;
+    /// The number of ranks on each host, where they are on several: then connections carry what goes to other hosts.
+    std::vector<int> hosts{};
 };
 
 /// Connects the ranks of a world when they want it, in a thread of its own.
 class Switchboard {
   public:
-    explicit Switchboard(int num_ranks);
+    Switchboard(int num_ranks, bool carry_all);
     Switchboard(const Switchboard &) = delete;
     Switchboard &operator=(const Switchboard &) = delete;
     ~Switchboard();
@@ -101,6 +104,11 @@ class World {
 
     int size() const { return static_cast<int>(ranks_.size()); }
     Rank &operator[](int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+    Hosts &hosts() { return *hosts_; }
+    /// Nothing where all ranks share memory.
+    std::shared_ptr<Connections> connections(int rank) const {
+        return switchboard_ ? switchboard_->of(rank) : std::shared_ptr<Connections>();
+    }
 
     /// Runs `body` on one thread for each rank and throws the first exception of a rank. Such a rank aborts its
     /// communicators first, so the others end.
@@ -114,6 +122,7 @@ class World {
 
   private:
     std::unique_ptr<Switchboard> switchboard_;
+    std::unique_ptr<Hosts> hosts_;
     std::vector<Rank> ranks_;
     std::atomic<bool> failed_{false};
     std::atomic<int> num_met_{0}; // in total

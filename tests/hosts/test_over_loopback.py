@@ -110,6 +110,27 @@ def test_a_rank_that_is_killed_is_named_on_all_hosts(victim: int) -> None:
     assert [one[0] for one in found] == [victim] * 3, found
 
 
+def test_ranks_whose_leader_is_killed_and_ranks_of_other_hosts_name_each_other() -> None:
+    def program(comm: hocket.Communicator) -> int | None:
+        group = comm.split(comm.rank % 2)
+        ready = np.zeros(1)
+        group.barrier()
+        if comm.rank == 0:
+            return None
+        if comm.rank == 2:
+            for other in (1, 3):
+                comm.recv(ready, other)
+            os.kill(os.getpid(), signal.SIGKILL)
+        comm.send(ready, 2)
+        with pytest.raises(PeerDied, match="cannot be reached any more") as died:
+            group.recv(np.empty(1), 1 - group.rank, timeout=30)
+        return died.value.rank
+
+    outcomes = run(program)
+    assert outcomes[2].signal == signal.SIGKILL
+    assert [outcomes[rank].value or outcomes[rank].error for rank in (1, 3)] == [3, 1]
+
+
 def test_the_exception_of_a_rank_reaches_all_hosts_with_its_reason() -> None:
     def program(comm: hocket.Communicator) -> None:
         comm.barrier()

@@ -27,6 +27,10 @@ class Mapping {
     std::byte *base() const { return base_; }
     std::size_t num_bytes() const { return num_bytes_; }
     bool contains(const void *address, std::size_t num_bytes) const;
+    /// Whether something of this type lies inside, where a peer says that it does; `num_bytes`: if it is longer.
+    template <typename T> bool has(std::size_t offset, std::size_t num_bytes = sizeof(T)) const {
+        return offset % alignof(T) == 0 && num_bytes <= num_bytes_ && offset <= num_bytes_ - num_bytes;
+    }
 
   private:
     std::byte *base_ = nullptr;

@@ -49,7 +49,7 @@ Context::~Context() {
     }
     if (leader_bell_ >= 0) {
         const std::uint64_t one = 1;
-        static_cast<void>(::write(leader_bell_, &one, sizeof one)); // it waits for all ranks of its host
+        static_cast<void>(::write(leader_bell_, &one, sizeof one)); // the leader waits for all ranks of its host
         ::close(leader_bell_);
     }
     for (const Slot &slot : free_slots_) arena_->free(slot.offset);
@@ -76,7 +76,7 @@ void Context::join(int rank, std::span<const int> descriptors, std::span<const s
         Rank &peer = ranks[i];
         if (!hosts.empty()) peer.host = hosts[i];
         peer.mapping = Mapping::of(descriptors[i]);
-        if (presence_offsets[i] > peer.mapping->num_bytes() - sizeof(Presence)) {
+        if (!peer.mapping->has<Presence>(presence_offsets[i])) {
             throw Failure::internal("rank " + std::to_string(i) + " shows its presence outside of its arena");
         }
         peer.presence = reinterpret_cast<Presence *>(peer.mapping->base() + presence_offsets[i]);
@@ -128,8 +128,8 @@ std::size_t Context::add_endpoint(std::size_t committed, std::size_t reserved) {
     if (const auto old = std::ranges::find_if(endpoints_, fits); old != endpoints_.end()) {
         take_back_slots();
         old->has_ended = nullptr;
-        std::memset(base + old->offset + sizeof(ControlPage), 0, committed - sizeof(ControlPage));
         reinterpret_cast<ControlPage *>(base + old->offset)->renew();
+        std::memset(base + old->offset + sizeof(ControlPage), 0, committed - sizeof(ControlPage));
         return old->offset;
     }
     const std::size_t offset = reserve_endpoint(reserved);

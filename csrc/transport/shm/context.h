@@ -80,9 +80,9 @@ class Context {
         Attaches attaches() const { return static_cast<Attaches>(presence->attaches.load(std::memory_order_acquire)); }
     };
     const Rank &at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
-    /// Of the leader of this host; -1 where all ranks are on this host.
+    /// The leader of this host is its lowest rank. The bell is -1 where all ranks are on this host.
+    const Presence &leader() const { return ranks_here_.front().presence; }
     int leader_bell() const { return leader_bell_; }
-    const Presence &leader() const { return *std::ranges::find(ranks_, false, &Rank::is_elsewhere)->presence; }
     /// A rank on another host has died, or can no more be reached: all that may wait for it look again.
     void report_death(int rank, bool is_cut_off);
 

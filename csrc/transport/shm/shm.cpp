@@ -22,7 +22,7 @@ ShmTransport::ShmTransport(Context &context, std::vector<int> members, int rank,
         Peer &peer = peer_at(i);
         peer.rank = context.at(member);
         const Mapping &mapping = *peer.rank.mapping;
-        if (offset > mapping.num_bytes() || Endpoint::reserved_bytes(size) > mapping.num_bytes() - offset)
+        if (!mapping.has<ControlPage>(offset, Endpoint::reserved_bytes(size)))
             throw Failure::internal("rank " + std::to_string(member) + " shows an endpoint outside of its arena");
         const Endpoint theirs(mapping.base() + offset, size);
         peer.endpoint = theirs;
