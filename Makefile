@@ -17,11 +17,11 @@ SANITIZERS := thread address,undefined
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-quick check bench compare matrix hosts backends algorithms validate docs docs-pictures core sanitize mutation exits streams ci wheel format build size clean
+.PHONY: help demo test test-quick check bench compare matrix hosts engines backends algorithms validate docs docs-pictures core sanitize fuzz mutation exits streams ci wheel format build size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
-	@echo '  demo, test, test-quick, bench, compare, matrix, hosts, backends, mutation, exits and streams pass ARGS="..." on, for example: make test ARGS="-k ring -x"'
+	@echo '  demo, test, test-quick, bench, compare, matrix, hosts, engines, backends, fuzz, mutation, exits and streams pass ARGS="..." on, for example: make test ARGS="-k ring -x"'
 
 demo: build ## Train a digit classifier on four processes; a freshly proved algorithm sums every gradient
 	@$(BIN)/hocket demo $(ARGS)
@@ -51,6 +51,10 @@ matrix: build $(STAMPS)/test ## Check every collective, type and reduction again
 
 hosts: build $(STAMPS)/test ## Run the tests over several hosts, in network namespaces (needs root)
 	@$(BIN)/python -m pytest tests/hosts --long $(ARGS)
+
+engines: build $(STAMPS)/test ## Start jobs over hosts with torchrun, Ray, Slurm, MPI and ssh (installs them in build/engines; needs root)
+	@$(BIN)/python -m tests.engines.installed
+	@$(BIN)/python -m pytest tests/engines --long $(ARGS)
 
 backends: build $(STAMPS)/test ## Try the same on Gloo and MPI (installed in build/peers); write docs/reports/backends.md
 	@$(BIN)/python benchmarks/backends.py $(ARGS)
@@ -91,6 +95,9 @@ sanitize-%:
 	@fixed=; setarch -R true 2>/dev/null && fixed="setarch -R"; set -x; \
 	  TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=detect_stack_use_after_return=1 \
 	  $$fixed build/sanitize/$*/core_tests build/plans.txt
+
+fuzz: build $(STAMPS)/test ## Give 10 million inputs to each parser of bytes from other ranks (ARGS="--runs 1000000 --targets frames")
+	@$(BIN)/python -m tests.fuzz.campaign $(ARGS)
 
 mutation: build $(STAMPS)/test ## Break every algorithm at random and check that the proof notices; write docs/reports/mutation.md
 	@$(BIN)/python -m tests.schedule.mutants $(ARGS)

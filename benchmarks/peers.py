@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "build" / "peers"
 PACKAGES = {
     "gloo": ("torch==2.13.0", "numpy"),
     "openmpi": ("mpi4py", "openmpi", "numpy"),
@@ -52,7 +53,7 @@ def interpreter(peer: str, works: Callable[[Path], bool] = lambda python: True) 
 
     works: called once, after the installation; returns whether the peer can be started.
     """
-    folder = ROOT / "build" / "peers" / peer
+    folder = FOLDER / peer
     python, stamp = folder / "bin" / "python", folder / "installed"
     if stamp.exists():
         return python

@@ -16,7 +16,7 @@ from hocket.algorithms import ALGORITHMS, registry
 
 RINGS = {
     "ring1": {"schedule", "algorithms", "network", "view"},
-    "ring2": {"answers", "runtime", "cli", "matrix", "examples", "benchmarks", "hosts"},
+    "ring2": {"answers", "runtime", "fuzz", "cli", "matrix", "examples", "benchmarks", "hosts", "engines"},
     "ring3": {"torch_backend", "training", "conformance"},
 }
 FOLDERS = {folder: ring for ring, folders in RINGS.items() for folder in folders}

@@ -11,8 +11,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 
-# errors <- schedule <- { algorithms, network } <- runtime <- { torch_backend, testing } <- training <- view <- answers
-#        <- hocket <- { cli, explorer }
+# errors <- schedule <- { algorithms, network } <- runtime <- { torch_backend, testing, ray } <- training <- view
+#        <- answers <- hocket <- { cli, explorer }
 # Layers of the same level do not know each other. "hocket" is the package's own __init__, the door that users open.
 LEVELS = {
     "errors": 0,
@@ -24,6 +24,7 @@ LEVELS = {
     "runtime": 3,
     "torch_backend": 4,
     "testing": 4,
+    "ray": 4,
     "training": 5,
     "view": 6,
     "answers": 7,
@@ -42,7 +43,7 @@ ONLY_IN = {
     "rich": {"view", "cli", "explorer"},
     "matplotlib": {"view"},
     "joblib": {"cli"},
-    "ray": {"cli"},
+    "ray": {"runtime", "cli"},
     "distributed": {"cli"},
     "yaml": {"network"},
 }

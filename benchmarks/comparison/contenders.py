@@ -24,11 +24,11 @@ class Setting:
 
 
 DEFAULT = Setting("default")
-EXTENSIONS = peers.ROOT / "build" / "peers" / "extensions"  # what DeepSpeed compiles
+EXTENSIONS = peers.FOLDER / "extensions"  # what DeepSpeed compiles
 OF_ONECCL = {  # no mpiexec starts its ranks; it finds its own libraries only through LD_LIBRARY_PATH
     "CCL_PLUGIN": "ONECCL_LEGACY_CPU",
     "CCL_ATL_TRANSPORT": "ofi",
-    "LD_LIBRARY_PATH": os.fspath(peers.ROOT / "build" / "peers" / "oneccl" / "lib"),
+    "LD_LIBRARY_PATH": os.fspath(peers.FOLDER / "oneccl" / "lib"),
 }
 OF_MPICH_ON_HOSTS = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
 OF_MPICH_OVER_TCP = OF_MPICH_ON_HOSTS | {"MPIR_CVAR_NOLOCAL": "1"}

@@ -69,7 +69,7 @@ if not TYPE_CHECKING:
                 "Stream", "Event", "stream", "current_stream", "record_stream",
             ],
             "schedule": ["Builder", "user_op as op", "premul_sum"],  # inside, op is what a call is given
-            "": ["algorithms"],  # a module that can be called: hocket.algorithms("all_reduce")
+            "": ["algorithms", "ray"],  # modules; one can be called: hocket.algorithms("all_reduce")
             "algorithms": ["algorithm"],
             "answers": ["explain", "show", "simulate", "topology", "verify"],
         },

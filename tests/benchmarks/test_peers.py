@@ -28,6 +28,7 @@ def test_what_cannot_be_installed_is_absent(
         return subprocess.CompletedProcess(command, failed, said if failed else "")
 
     monkeypatch.setattr(peers, "ROOT", tmp_path)
+    monkeypatch.setattr(peers, "FOLDER", tmp_path / "peers")
     monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(peers.Absent, match=expected):
         peers.interpreter("mpich")

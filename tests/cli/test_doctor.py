@@ -45,6 +45,15 @@ def test_variables_that_are_set_are_listed(capsys: pytest.CaptureFixture[str], m
     assert values["HOCKET_ALGO"] == "ring" and values["HOCKET_TRACE"] is None
 
 
+def test_the_key_of_a_job_is_never_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "5e" * 32
+    monkeypatch.setenv("HOCKET_KEY", key)
+    for more in ([], ["--json"], ["--address", "127.0.0.1:1"], ["--address", "127.0.0.1:1", "--json"]):
+        main(["doctor", *more])
+        out = capsys.readouterr().out
+        assert "HOCKET_KEY" in out and "64 characters, not shown" in out and key[:8] not in out, more
+
+
 def test_what_this_very_test_needs_is_ok() -> None:
     findings = {one.name: one for one in diagnose()}
     for name in ("python", "dependencies", "sealed memory", "sockets", "processes"):

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -120,7 +121,27 @@ def test_a_refusal_before_rank_0_has_started_is_no_failure(free_port: int, capsy
     assert "answer" not in found and found["port"].found == "of this host, and free: rank 0 can listen there"
     assert main(["doctor", "--address", f"127.0.0.1:{free_port}", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert [one["name"] for one in report["findings"]] == ["name", "interface", "connection", "port"]
+    assert [one["name"] for one in report["findings"]] == ["name", "interface", "connection", "key", "port"]
+
+
+def test_what_tells_the_key_is_named_and_a_key_in_the_environment_is_a_warning(
+    free_port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("HOCKET_KEY_FD", "HOCKET_KEY_FILE", "HOCKET_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    assert look("127.0.0.1", free_port)["key"].found.startswith("none is set here: HOCKET_KEY_FILE names it")
+    monkeypatch.setenv("HOCKET_KEY", "5e" * 32)
+    found = look("127.0.0.1", free_port)["key"]
+    assert (found.status, "HOCKET_KEY_FILE" in found.fix, "5e5e" in str(found)) == ("WARN", True, False)
+    file = tmp_path / "job.key"
+    file.write_bytes(bytes(32))
+    file.chmod(0o644)
+    monkeypatch.setenv("HOCKET_KEY_FILE", str(file))
+    found = look("127.0.0.1", free_port)["key"]
+    assert (found.status, found.fix) == ("FAIL", f"expected 0600: chmod 600 {file}")
+    file.chmod(0o600)
+    found = look("127.0.0.1", free_port)["key"]
+    assert (found.status, found.found) == ("OK", f"by HOCKET_KEY_FILE {file}")
 
 
 def test_a_port_that_is_taken_but_answers_nobody_cannot_be_listened_at() -> None:
@@ -159,7 +180,7 @@ def test_a_name_that_nobody_knows_leaves_the_interfaces_to_check(monkeypatch: py
 
     monkeypatch.setattr(addresses, "resolve", find)
     found = look("nowhere", 5000)
-    assert found.keys() == {"name", "interface"}
+    assert found.keys() == {"name", "interface", "key"}
     assert found["name"].status == "FAIL" and "nowhere: name not found" in found["name"].found
     assert "this host has lo 127.0.0.1/8" in found["interface"].found
 

@@ -221,6 +221,18 @@ TEST(endpoints_are_limited_in_number) {
     CHECK(context.add_endpoint(least, least) == last);
 }
 
+TEST(endpoint_is_found_by_all_wherever_memory_has_become_free) {
+    const std::size_t least = round_up(sizeof(ControlPage), page_bytes());
+    const auto arena = std::make_shared<Arena>(std::size_t{64} << 20);
+    const std::size_t first = arena->allocate(least);
+    CHECK(first == 0);
+    Context context(arena);
+    arena->free(first); // as an earlier context of the process does
+    const std::size_t offset = context.add_endpoint(least, least);
+    CHECK(offset != 0);                     // which is the end of the list by which others find them
+    CHECK(arena->allocate(least) == first); // and is lost for nothing
+}
+
 TEST(endpoints_of_thousands_of_communicators) {
     // Four at a time, used at once by one thread of each rank and closed in another order on each. Every tenth time one
     // of them fails first.

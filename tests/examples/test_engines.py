@@ -49,6 +49,11 @@ def test_torchrun(tmp_path: Path) -> None:
     ]
 
 
+def test_examples_are_short() -> None:
+    lengths = [len(example.read_text().splitlines()) for example in (ROOT / "examples" / "engines").glob("*.*")]
+    assert len(lengths) == 5 and max(lengths) <= 20
+
+
 @pytest.mark.parametrize(
     ("script", "program", "arguments", "told"),
     [

@@ -135,8 +135,8 @@ def run_fault(trial: Trial, result: Result, lab: Lab | None) -> None:
         job.await_mark(1)
         at = None
         if trial.fault in ("kills", "deaths"):
-            pause = 0.1 if trial.fault == "kills" else trial.delay_seconds
-            time.sleep(pause)  # until all sleep, or to any moment of a call
+            seconds = 0.1 if trial.fault == "kills" else trial.delay_seconds
+            time.sleep(seconds)  # until all sleep; or the moment is random
             at = job.kill(*trial.victims)
         judge(trial, job.outcomes(), at, result)
 

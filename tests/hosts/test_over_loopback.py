@@ -10,7 +10,10 @@ import pytest
 
 import hocket
 from hocket.errors import CollectiveMismatch, PeerAborted, PeerDied, RendezvousError
-from tests.hosts.pretended import LIMIT_SECONDS, Outcome, run
+from hocket.runtime.network.connecting import listen
+from hocket.runtime.rendezvous import first_place, star
+from hocket.runtime.rendezvous.boards.fixed_address import FixedAddress
+from tests.hosts.pretended import KEY, LIMIT_SECONDS, Outcome, free_port, run
 
 pytestmark = pytest.mark.timeout(2 * LIMIT_SECONDS)
 
@@ -158,7 +161,9 @@ def test_a_rank_with_another_key_is_no_rank_of_the_job() -> None:
     outcomes = run(program, (0, 1), keys=["ab" * 32, other], timeout=2.0)
     errors = [one.error for one in outcomes]
     assert all(isinstance(error, RendezvousError) for error in errors), errors
-    assert "another key" in str(errors[1]) and "rank 1 of 2 did not come" in str(errors[0]), errors
+    assert "another key" in str(errors[1]) and "HOCKET_KEY_FILE" in str(errors[1]), errors
+    assert "rank 1 of 2 did not come" in str(errors[0]), errors
+    assert "on 127.0.0.1 came with another key" in str(errors[0]), errors
 
 
 def test_ranks_that_differ_in_their_number_hear_of_it() -> None:
@@ -182,3 +187,28 @@ def test_a_missing_rank_is_named() -> None:
         )[:2]
     ]
     assert all(isinstance(error, RendezvousError) and error.missing == (2,) for error in errors), errors
+    assert all("rank 0 listens at 127.0.0.1:" in str(error) and "HOCKET_DEBUG=INIT" in str(error) for error in errors)
+
+
+def test_a_port_that_says_nothing_is_told_from_one_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(star, "_HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setenv("HOCKET_KEY", KEY)
+    with listen("127.0.0.1", 0, 8) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(RendezvousError, match=r"accepts connections, but says nothing in 0\.2 s") as caught:
+            hocket.init(1, 2, address=address, timeout=0.5)
+    assert f"`hocket doctor --address {address}`" in str(caught.value)
+
+
+def test_rank_0_listens_at_all_addresses_of_its_name_that_are_of_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = "2001:db8::1"  # of no host: for documents
+    monkeypatch.setattr(first_place, "resolve", lambda name, deadline: [elsewhere, "127.0.0.1"])
+    gate = first_place.gate_of_rank_0(FixedAddress("localhost", free_port(), "a test"), time.monotonic() + 1)
+    assert {host for host, _ in gate.addresses} == {"127.0.0.1"}
+    gate.close()
+
+
+def test_a_malformed_place_on_a_board_shows_no_key() -> None:
+    with pytest.raises(RendezvousError, match="rank 0 writes its addresses") as caught:
+        first_place.read_place(f"nowhere;{KEY}", "the process manager of MPI (PMI_FD 5)")
+    assert KEY[:8] not in str(caught.value) and "nowhere" in str(caught.value)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hocket.runtime.network import agent as agents
+from hocket.runtime.network import control_messages
 from hocket.runtime.network.agent import Agent
 from hocket.runtime.network.sealed import SealedLink
 
@@ -76,11 +77,11 @@ class Star:
         self.agent.act(now)
 
     def heard(self, other: int) -> list[Any]:
-        messages = [agents._decoder.decode(data) for data in self.ends[other].receive()]
+        messages = [control_messages.read(data) for data in self.ends[other].receive()]
         return [one for one in messages if not isinstance(one, agents.Beat)]
 
     def say(self, other: int, message: Any) -> None:
-        self.ends[other].send(agents._encode(message))
+        self.ends[other].send(control_messages.write(message))
 
     def close(self) -> None:
         for link in self.ends.values():

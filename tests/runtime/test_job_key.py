@@ -76,7 +76,7 @@ def test_the_first_source_is_taken(tmp_path: Path, pipe: tuple[int, int]) -> Non
         (KEY, 0o640, "has mode 0640, which lets others use it; expected 0600: chmod 600"),
         (KEY, 0o604, "has mode 0604, which lets others use it"),
         (KEY, 0o620, "has mode 0620, which lets others use it"),
-        (b"", 0o600, "has 0 bytes; expected 32 bytes, or 64 hex digits; make one: (umask 077;"),
+        (b"", 0o600, "has 0 bytes; expected 32 bytes, or 64 hex digits; make one for all hosts: (umask 077;"),
         (KEY[:31], 0o600, "has 31 bytes"),
         (KEY + b"\n", 0o600, "has 33 bytes"),
         (KEY.hex().encode()[:63], 0o600, "has 63 bytes"),
@@ -110,7 +110,9 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     for name, words in (("fifo", "is no regular file"), ("", "is no regular file"), ("none", "No such file")):
         with pytest.raises(RendezvousError, match=words):
             job_key({"HOCKET_KEY_FILE": str(tmp_path / name)})
-    with pytest.raises(RendezvousError, match="cannot be read"):
+    with pytest.raises(
+        RendezvousError, match=f"which host {os.uname().nodename} cannot read: embedded null byte; copy"
+    ):
         job_key({"HOCKET_KEY_FILE": "a\0b"})
 
 
@@ -145,11 +147,22 @@ def test_a_descriptor_without_a_key_is_refused_in_time(pipe: tuple[int, int], mo
             job_key({"HOCKET_KEY_FD": str(number)})
 
 
+def test_programs_that_inherit_one_descriptor_read_its_key_in_turn() -> None:
+    memory = os.memfd_create("key")
+    os.write(memory, KEY)
+    inherited = [os.dup(memory) for _ in range(2)]  # as by two children of one shell: they share the place in the file
+    os.close(memory)
+    assert [job_key({"HOCKET_KEY_FD": str(one)}) for one in inherited] == [
+        (KEY, f"HOCKET_KEY_FD {n}") for n in inherited
+    ]
+
+
 def test_nothing_shows_a_key() -> None:
     found = job_key({"HOCKET_KEY": KEY.hex()})
     assert repr(found) == str(found) == "<key of HOCKET_KEY>"
 
 
 def test_the_error_without_a_key_says_how_to_give_one() -> None:
-    said = str(no_key("hxa:29500 (told by HOCKET_ADDRESS)"))
-    assert "hxa:29500 (told by HOCKET_ADDRESS) carries none" in said and "set HOCKET_KEY_FILE" in said
+    said = str(no_key("rank 1 of 2", "hxa:29500 (told by HOCKET_ADDRESS)"))
+    assert said.startswith("rank 1 of 2 on host ") and "hxa:29500 (told by HOCKET_ADDRESS) carries none" in said
+    assert "set HOCKET_KEY_FILE" in said

@@ -18,7 +18,7 @@ import hocket
 from hocket.errors import CollectiveMismatch, PeerAborted, PeerDied
 from hocket.runtime import discover, run_ranks
 from hocket.runtime.communicator import communicator
-from hocket.runtime.launch import launcher
+from hocket.runtime.launch import launcher, outcomes
 from hocket.runtime.ranks.environment import at_rank_end
 from tests.waiting import numbers_left, wait_for_end, wait_for_files
 
@@ -183,7 +183,7 @@ def test_a_killed_process_is_named() -> None:
 
 
 def test_ranks_that_do_not_end_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(outcomes, "GRACE_SECONDS", 0.1)
     monkeypatch.setattr(launcher, "TERMINATE_SECONDS", 0.1)
     with pytest.raises(ValueError, match="rank 0 failed"):
         run_ranks(fail_or_ignore_everything, 3, args=(tmp_path,), kind="process")
@@ -213,7 +213,7 @@ def test_what_a_rank_has_closed_is_gone_before_the_rank_ends(kind: str) -> None:
 
 
 def test_threads_that_do_not_end_have_their_calls_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(outcomes, "GRACE_SECONDS", 0.1)
     reasons = []
 
     def main() -> None:

@@ -15,7 +15,7 @@ from hocket.algorithms import ALGORITHMS, algorithm
 from hocket.errors import ScheduleError
 from hocket.runtime import Policy, Rule, choose
 from hocket.runtime.choice.select import DEFAULTS, ORDERS, SHARED, choose_by, defaults, has_label, required_label
-from hocket.runtime.communicator import hello
+from hocket.runtime.rendezvous import hello
 from hocket.schedule import COLLECTIVES, Builder
 
 REDUCING = [one.name for one in COLLECTIVES.values() if one.counts_contributions]

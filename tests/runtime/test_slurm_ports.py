@@ -11,7 +11,9 @@ def test_all_ports_of_rank_0_are_named_one_after_the_other() -> None:
     first.publish("whatever")
     assert first.ports == other.ports and len(first.ports) == NUM_PORTS
     expected = [f"hx01:{port}" for port in first.ports]
-    assert [other.find(0.0) for _ in range(NUM_PORTS + 1)] == [*expected, expected[0]]
+    found = [other.find(0.0) for _ in range(2 * NUM_PORTS)]
+    assert found[::2] == expected[:1] * NUM_PORTS, "rank 0 is nearly always there, but often later than this rank"
+    assert found[1::2] == [*expected[1:], expected[1]]
 
 
 def test_steps_have_ports_of_their_own_that_need_no_rights_and_are_not_given_to_connections() -> None:

@@ -132,7 +132,7 @@ std::size_t Context::add_endpoint(std::size_t committed, std::size_t reserved) {
         reinterpret_cast<ControlPage *>(base + old->offset)->renew();
         return old->offset;
     }
-    const std::size_t offset = arena_->reserve(reserved);
+    const std::size_t offset = reserve_endpoint(reserved);
     try {
         arena_->commit(offset, committed);
     } catch (...) {
@@ -149,6 +149,20 @@ std::size_t Context::add_endpoint(std::size_t committed, std::size_t reserved) {
     arena_->free(offset);
     errno = ENOSPC;
     throw Failure::resource("opening more than " + std::to_string(Presence::max_endpoints) + " communicators");
+}
+
+/// Never at offset 0, which stands for no endpoint where all find those of this rank.
+std::size_t Context::reserve_endpoint(std::size_t num_bytes) {
+    const std::size_t offset = arena_->reserve(num_bytes);
+    if (offset != 0) return offset;
+    try {
+        const std::size_t another = arena_->reserve(num_bytes);
+        arena_->free(0);
+        return another;
+    } catch (...) {
+        arena_->free(0);
+        throw;
+    }
 }
 
 void Context::abandon_endpoint(std::size_t offset) {

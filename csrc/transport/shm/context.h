@@ -130,6 +130,7 @@ class Context {
         std::vector<std::size_t> slots;  // that its members may still read
     };
 
+    std::size_t reserve_endpoint(std::size_t num_bytes);
     void take_back_slots();
     std::optional<std::size_t> allocate_slot();
     void end_sharing_out(std::size_t offset);

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     findings = diagnose_address(*arguments.address) if arguments.address else diagnose()
     failed = any(finding.status == "FAIL" for finding in findings)
     if arguments.json:
-        known = [{**one._asdict(), "value": os.environ.get(one.name)} for one in variables.VARIABLES]
+        known = [{**one._asdict(), "value": _shown(one.name)} for one in variables.VARIABLES]
         found = [asdict(finding) for finding in findings]
         print(json.dumps({"healthy": not failed, "findings": found, "variables": known}))
     else:
@@ -45,8 +45,16 @@ def run(arguments: argparse.Namespace) -> int:
             console.print(_line(finding))
         for one in variables.VARIABLES:
             if one.name in os.environ:
-                console.print(f"SET   {one.name}={os.environ[one.name]}: {one.sentence}", markup=False)
+                console.print(f"SET   {one.name}={_shown(one.name)}: {one.sentence}", markup=False)
     return 1 if failed else 0
+
+
+def _shown(name: str) -> str | None:
+    """Returns what to print of a variable: its value, but that of a key never."""
+    from hocket.runtime import variables
+
+    value = os.environ.get(name)
+    return f"({len(value)} characters, not shown)" if name == variables.KEY and value is not None else value
 
 
 def _line(finding: "Finding") -> str:

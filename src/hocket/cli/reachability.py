@@ -1,6 +1,6 @@
 """The checks of `hocket doctor --address`: whether ranks of this host reach rank 0 there, and what stands in the way.
 
-They need neither a job nor its key, and end within LIMIT_SECONDS.
+They need neither a job nor its key, and end within LIMIT_SECONDS. If a key is set, they say where it comes from.
 """
 
 import errno
@@ -13,7 +13,7 @@ from hocket.cli import strangers
 from hocket.cli.diagnosis import Finding
 from hocket.errors import CommunicationError
 from hocket.runtime import variables
-from hocket.runtime.network import addresses, connecting, interfaces
+from hocket.runtime.network import addresses, connecting, interfaces, job_key
 
 LIMIT_SECONDS = 10.0
 _NAME_SECONDS = 6.0  # a name server that keeps silent costs 5 s, and then the next one is asked
@@ -30,6 +30,7 @@ def diagnose_address(host: str, port: int) -> list[Finding]:
         "interface": inspection.check_interface,
         "connection": inspection.check_connection,
         "answer": inspection.check_answer,
+        "key": inspection.check_key,
         "port": inspection.check_port,
     }
     findings = []
@@ -161,6 +162,22 @@ class _Inspection:
             return Finding("answer", "FAIL", "PyTorch's store answers, as of torchrun: not a Hocket job", fix)
         fix = f"choose another port, or end what listens there: on its host, `ss -ltnp sport = :{self.port}` names it"
         return Finding("answer", "FAIL", f"no Hocket job: {seen.words}", fix)
+
+    def check_key(self) -> Finding:
+        """What tells a rank that starts here the key of the job."""
+        try:
+            found = job_key.job_key()
+        except CommunicationError as error:
+            return Finding("key", "FAIL", *_parts(error, f"correct or unset {variables.KEY_FILE}"))
+        if found is None:
+            text = (
+                f"none is set here: {variables.KEY_FILE} names it, unless `hocket run --hosts`, MPICH or Intel MPI does"
+            )
+            return Finding("key", "OK", text)
+        if found.told_by == variables.KEY:
+            text = f"by {variables.KEY}, which child processes, core dumps and logs see"
+            return Finding("key", "WARN", text, f"write it to a file of mode 0600 and set {variables.KEY_FILE}")
+        return Finding("key", "OK", f"by {found.told_by}")
 
     def check_port(self) -> Finding | None:
         """Whether rank 0 could listen there, if it is an address of this host."""

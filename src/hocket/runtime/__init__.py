@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hocket.runtime.communicator.cartesian import Cartesian as Cartesian
     from hocket.runtime.communicator.communicator import Communicator as Communicator
     from hocket.runtime.communicator.communicator import init as init
+    from hocket.runtime.communicator.communicator import init_in as init_in
     from hocket.runtime.communicator.context import Context as Context
     from hocket.runtime.communicator.mesh import Mesh as Mesh
     from hocket.runtime.communicator.point_to_point import ANY_SOURCE as ANY_SOURCE
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from hocket.runtime.communicator.repeated import read_options as read_options
     from hocket.runtime.failures import exception_of as exception_of
     from hocket.runtime.launch.launcher import run_ranks as run_ranks
+    from hocket.runtime.launch.ray_actors import run_on_ray as run_on_ray
     from hocket.runtime.memory import empty as empty
     from hocket.runtime.memory import record_stream as record_stream
     from hocket.runtime.ranks.environment import MAX_ADDRESS_BYTES as MAX_ADDRESS_BYTES
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from hocket.runtime.ranks.program_frames import debugging as debugging
     from hocket.runtime.ranks.program_frames import without_own_frames as without_own_frames
     from hocket.runtime.ranks.rank_names import name_ranks as name_ranks
+    from hocket.runtime.rendezvous.star import identity as identity
     from hocket.runtime.streams.stream import FOREVER_SECONDS as FOREVER_SECONDS
     from hocket.runtime.streams.stream import Event as Event
     from hocket.runtime.streams.stream import Stream as Stream
@@ -75,7 +78,7 @@ else:
             "communicator.arguments": ["check_unmasked"],
             "communicator.call_settings": ["check_algorithm", "check_order", "check_timeout"],
             "communicator.cartesian": ["Cartesian"],
-            "communicator.communicator": ["Communicator", "init"],
+            "communicator.communicator": ["Communicator", "init", "init_in"],
             "communicator.context": ["Context"],
             "communicator.mesh": ["Mesh"],
             "communicator.point_to_point": ["ANY_SOURCE", "ANY_TAG", "Recv", "Send"],
@@ -83,12 +86,14 @@ else:
             "communicator.repeated": ["GroupCalls", "cached_group_method", "note_written", "read_options"],
             "failures": ["exception_of"],
             "launch.launcher": ["run_ranks"],
+            "launch.ray_actors": ["run_on_ray"],
             "memory": ["empty", "record_stream"],
             "ranks.environment": ["MAX_ADDRESS_BYTES", "discover", "may_attach", "new_address", "paced_link"],
             "ranks.failure_reports": ["reason_of"],
             "ranks.process_end": ["at_process_end"],
             "ranks.program_frames": ["debugging", "without_own_frames"],
             "ranks.rank_names": ["name_ranks"],
+            "rendezvous.star": ["identity"],
             "streams.stream": ["Event", "FOREVER_SECONDS", "Stream", "current_stream", "raise_failure", "stream"],
             "streams.work": ["InFlight", "Work"],
             "traces.trace": ["span", "trace", "watch_traces"],

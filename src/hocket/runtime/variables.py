@@ -135,7 +135,7 @@ VARIABLES = (
         "hocket.runtime.ranks.environment",
         "rank",
         "shm",
-        "What carries data between ranks: shared memory (shm), or TCP connections (tcp). All ranks need the same.",
+        "What carries data inside hosts: shared memory (shm), or TCP (tcp), as between hosts. All ranks need the same.",
     ),
     Variable(
         SOCKET_IFNAME,

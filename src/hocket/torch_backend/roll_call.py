@@ -19,7 +19,7 @@ _SHORTEST_PAUSE_SECONDS = 0.0005  # between two questions to the store; each pau
 _LONGEST_PAUSE_SECONDS = 0.02
 _FIRST_LOOK_SECONDS = 0.05  # after this wait, and then after twice as long again, the lists that are there are compared
 _LAST_LOOK_SECONDS = 2.0
-_NOTICE_SECONDS = 5.0  # after this wait, one line names the missing ranks
+NOTICE_SECONDS = 5.0  # after this wait, one line names the missing ranks
 
 
 def text_of(members: Sequence[int]) -> str:
@@ -57,14 +57,19 @@ def call_roll(store: Any, scope: str, members: Sequence[int], rank: int, seconds
                 "early",
                 missing=missing,
             )
-        if missing and passed >= _NOTICE_SECONDS and not noticed:
+        if missing and passed >= NOTICE_SECONDS and not noticed:
             noticed = True
-            print(
-                f"hocket: rank {here} has waited {_NOTICE_SECONDS:g} s for {name_ranks(missing)} to make the group of "
-                f"ranks {list(members)} (it gives up after {seconds:g} s)",
-                file=sys.stderr,
-                flush=True,
-            )
+            tell_wait(f"rank {here}", missing, f"to make the group of ranks {list(members)}", seconds)
+
+
+def tell_wait(who: str, missing: Sequence[int], what: str, seconds: float) -> None:
+    """Prints one line on standard error: for which ranks a rank waits, and what they are to do."""
+    print(
+        f"hocket: {who} has waited {NOTICE_SECONDS:g} s for {name_ranks(missing)} {what} (it gives up after "
+        f"{seconds:g} s)",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _compare(here: int, members: Sequence[int], member: int, found: str) -> None:

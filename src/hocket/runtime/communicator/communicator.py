@@ -30,11 +30,7 @@ from hocket.runtime.communicator.objects import Objects
 from hocket.runtime.communicator.refusals import no_attribute
 from hocket.runtime.network.doorkeeper import await_agents
 from hocket.runtime.plans import find
-from hocket.runtime.ranks.environment import (
-    DEFAULT_TIMEOUT_SECONDS,
-    discover,
-    here,
-)
+from hocket.runtime.ranks.environment import DEFAULT_TIMEOUT_SECONDS, Environment, discover, here
 from hocket.runtime.ranks.failure_reports import reason_of, tell_uncaught
 from hocket.runtime.ranks.process_end import at_process_end, fail_process, watch_process
 from hocket.runtime.ranks.start_report import tell_start
@@ -68,7 +64,11 @@ def init(
     all ranks that came; it names the missing ones), ResourceError, OSError if the trace cannot be written, and
     ValueError or TypeError for bad arguments or a bad configuration of rank 0.
     """
-    environment = discover(rank, size, address, timeout=check_timeout("init", timeout))
+    return init_in(discover(rank, size, address, timeout=check_timeout("init", timeout)))
+
+
+def init_in(environment: Environment) -> "Communicator":
+    """Does what `init` does, for a caller that knows the environment."""
     tell_start(environment)
     met = meet(environment)
     try:

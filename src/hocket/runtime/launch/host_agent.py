@@ -41,7 +41,7 @@ class _HostAgent:
     def __init__(self) -> None:
         self._news = Sink(os.dup(1))
         os.set_blocking(self._news.descriptor, False)
-        os.dup2(2, 1)  # what else this process may print are words, and no news
+        os.dup2(2, 1)  # what else this process may print is text, and no news
         self._lines = WholeLines()
         self._ranks: HostRanks | None = None
         self._heard_at = time.monotonic()

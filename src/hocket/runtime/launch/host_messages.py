@@ -1,7 +1,7 @@
 """What `hocket run --hosts` and its agents on the hosts say to each other: one JSON object a line, through ssh.
 
 The launcher writes to the agent's standard input, and an empty line from time to time, so that the agent knows that it
-is there. Everything else that comes from a host are words of its shell or of ssh.
+is there. Everything else that comes from a host is text of its shell or of ssh.
 """
 
 import msgspec

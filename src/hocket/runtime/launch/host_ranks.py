@@ -174,19 +174,25 @@ def reserved_port() -> socket.socket:
     return reserved
 
 
-@contextlib.contextmanager
-def _readable(key: bytes | None) -> Iterator[tuple[list[int], dict[str, str]]]:
-    """Yields the descriptor from which a child reads the key, and its variable; nothing without a key.
+def key_descriptor(key: bytes) -> int:
+    """Returns a descriptor from which the key can be read.
 
     It is a file in memory, not a pipe: a shell script, for example, may start two programs that read it in turn.
     """
+    descriptor = os.memfd_create("hocket-key")
+    os.write(descriptor, key)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+@contextlib.contextmanager
+def _readable(key: bytes | None) -> Iterator[tuple[list[int], dict[str, str]]]:
+    """Yields the descriptor from which a child reads the key, and its variable; nothing without a key."""
     if key is None:
         yield [], {}
         return
-    descriptor = os.memfd_create("hocket-key")
+    descriptor = key_descriptor(key)
     try:
-        os.write(descriptor, key)
-        os.lseek(descriptor, 0, os.SEEK_SET)
         yield [descriptor], {KEY_FD: str(descriptor)}
     finally:
         os.close(descriptor)

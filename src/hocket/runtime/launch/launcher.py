@@ -9,7 +9,6 @@ import contextlib
 import os
 import pickle
 import queue
-import re
 import signal
 import subprocess
 import sys
@@ -23,14 +22,12 @@ from typing import Any
 
 from hocket.errors import PeerDied, ResourceError
 from hocket.runtime.launch import rank_process
-from hocket.runtime.launch.rank_process import Outcome
-from hocket.runtime.launch.tracebacks import place_in, shortened
+from hocket.runtime.launch.outcomes import GRACE_SECONDS, Outcome, Outcomes
 from hocket.runtime.ranks.cores import bound
 from hocket.runtime.ranks.environment import Environment, new_address, rank_scope, rank_variables
 from hocket.runtime.ranks.failure_reports import follows_from_another
 from hocket.runtime.ranks.program_frames import debugging, without_own_frames
 
-GRACE_SECONDS = 5.0  # for the other ranks after one has failed, and for all to exit after all have returned
 TERMINATE_SECONDS = 2.0  # between SIGTERM and SIGKILL
 INTERRUPT_SECONDS = 0.5  # between Ctrl-C and SIGKILL; for threads, after their communicators are aborted
 
@@ -75,42 +72,10 @@ def run_ranks(function: Callable[..., Any], n: int, *, args: Sequence[Any] = (),
     return [outcomes.by_rank[rank].value for rank in range(n)]
 
 
-class _Outcomes:
-    """The results of the ranks, and the failure to raise."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.by_rank: dict[int, Outcome] = {}
-        self.failed: list[int] = []  # in the order in which they were seen
-        self.deadline: float | None = None
-
-    def add(self, rank: int, outcome: Outcome) -> None:
-        self.by_rank[rank] = outcome
-        if outcome.failed:
-            self.failed.append(rank)
-            self.deadline = self.deadline or time.monotonic() + GRACE_SECONDS
-
-    def failure(self) -> BaseException | None:
-        """Returns what the caller of run_ranks gets instead of values; None if no rank failed."""
-        if not self.failed:
-            return None
-        # A rank that only reports the failure of another rank may end before that other rank.
-        causes = [rank for rank in self.failed if not self.by_rank[rank].follows] or self.failed
-        rank, outcome = causes[0], self.by_rank[causes[0]]
-        if outcome.interrupted:
-            return KeyboardInterrupt()
-        error = outcome.error or RuntimeError(outcome.text.rpartition("\n")[2] or "unknown failure")
-        if outcome.text:
-            error.add_note(f"This was rank {rank} of {self.size}, at:\n{place_in(shortened(outcome.text))}")
-        elif not re.search(rf"\brank {rank}\b", str(error)):
-            error.add_note(f"This was rank {rank} of {self.size}.")
-        return error
-
-
 # --- threads -------------------------------------------------------------------------------------------------------
 
 
-def _run_threads(function: Callable[..., Any], size: int, args: tuple[Any, ...]) -> _Outcomes:
+def _run_threads(function: Callable[..., Any], size: int, args: tuple[Any, ...]) -> Outcomes:
     address, cancel = new_address(), threading.Event()
     ended: queue.SimpleQueue[tuple[int, Outcome]] = queue.SimpleQueue()
 
@@ -130,7 +95,7 @@ def _run_threads(function: Callable[..., Any], size: int, args: tuple[Any, ...])
     threads = [threading.Thread(target=run, args=(rank,), name=f"rank {rank}", daemon=True) for rank in range(size)]
     for thread in threads:
         thread.start()
-    outcomes = _Outcomes(size)
+    outcomes = Outcomes(size)
     try:
         while len(outcomes.by_rank) < size:
             left = None if outcomes.deadline is None else max(0.0, outcomes.deadline - time.monotonic())
@@ -168,10 +133,10 @@ def _abort(threads: Sequence[threading.Thread], cancel: threading.Event) -> None
 # --- processes -----------------------------------------------------------------------------------------------------
 
 
-def _run_processes(function: Callable[..., Any], size: int, args: tuple[Any, ...]) -> _Outcomes:
+def _run_processes(function: Callable[..., Any], size: int, args: tuple[Any, ...]) -> Outcomes:
     call = _pickle_call(function, args)
     preparation = _preparation(call)
-    outcomes = _Outcomes(size)
+    outcomes = Outcomes(size)
     with _Processes() as processes:
         address = new_address()
         for rank in range(size):

@@ -312,7 +312,7 @@ class RemoteRanks:
                 key=self._key,
                 program=list(self._job.program),
                 directory=self._job.directory,
-                variables=_passed_on(),
+                variables=passed_on(),
             )
             one.order(order)
 
@@ -341,7 +341,8 @@ class RemoteRanks:
         if b"No module named" in one.words:
             what = f"has no Hocket {__version__} for {python}{one.last_words()}"
             return f"{what}; install it there, or name another interpreter with --python"
-        return f"cannot be reached, {ssh} ended with exit code {code}{one.last_words()}"
+        needed = f"`{shlex.join([*self._job.ssh, one.host])} true` has to work without a question"
+        return f"cannot be reached: {needed}; {ssh} ended with exit code {code}{one.last_words()}"
 
     def _refuse(self, one: _Connection, what: str) -> None:
         one.over = True
@@ -370,7 +371,7 @@ def _is_loopback(name: str) -> bool:
         return name == "localhost"
 
 
-def _passed_on() -> dict[str, str]:
+def passed_on() -> dict[str, str]:
     """Returns the variables of Hocket that ranks on other hosts get from here, as ranks of this host would."""
     names = [one.name for one in VARIABLES if one.scope != "launcher"]
     return {name: os.environ[name] for name in names if name in os.environ}

@@ -1,1 +1,1 @@
-"""Connections between ranks: who may open them, and how both ends show each other that they belong to one job."""
+"""Connections between ranks: which may be opened, and how both ends show each other that they belong to one job."""

@@ -1,11 +1,12 @@
-"""The agent of a host: its leader tells other hosts what the ranks here have written down, and hears of those there.
+"""The agent of a host: its leader tells other hosts what the ranks here have written on their control pages, and hears
+the same of the ranks there.
 
 The leaders form a star around rank 0, by one connection each. The core reads and writes the pages (csrc/mirrors); this
 module carries the news. Rank 0 passes on to all hosts what comes from one of them, and decides what has to be equal on
 all hosts: which reason for a failure was first.
 
 A host is dead if its system answers nothing for SILENT_SECONDS. A rank that is stopped, or slow, is not: its system
-answers, and those that wait for it name it.
+answers, and the ranks that wait for it name it.
 """
 
 import contextlib
@@ -18,8 +19,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
+from hocket.runtime.network.control_messages import (
+    Ask,
+    Beat,
+    Death,
+    Leaving,
+    Message,
+    News,
+    Over,
+    Proposal,
+    Verdict,
+    read,
+    write,
+)
 from hocket.runtime.network.sealed import LinkEndedError, SealedLink
 from hocket.runtime.ranks.rank_names import name_ranks
 
@@ -29,53 +41,6 @@ _LEAST_SECONDS = 0.001  # between two looks at what the ranks here have written
 _ASKED_SECONDS, _ASKED_LOOK_SECONDS = 0.1, 0.005  # for so long after a question, news are looked for so often
 _ASK_SECONDS = 0.05  # between two questions: one of them asks for all that wait
 _NOTICE_SECONDS = 5.0
-
-
-class Beat(msgspec.Struct, tag=0):
-    """Nothing is new, but the host is there."""
-
-
-class News(msgspec.Struct, tag=1):
-    """What ranks of a host have written down. wakes: somebody has asked for it."""
-
-    pages: bytes
-    wakes: bool
-
-
-class Ask(msgspec.Struct, tag=2):
-    """A rank waits: what is new elsewhere?"""
-
-
-class Proposal(msgspec.Struct, tag=3):
-    """Why a rank gives up. The first proposal of a communicator counts."""
-
-    reason: bytes
-
-
-class Verdict(msgspec.Struct, tag=4):
-    """The reason for which a communicator ends on all hosts."""
-
-    reason: bytes
-
-
-class Death(msgspec.Struct, tag=5):
-    """A rank has died. cut_off: it can no more be reached, as its host, or the leader of that, is gone."""
-
-    rank: int
-    cut_off: bool
-
-
-class Leaving(msgspec.Struct, tag=6):
-    """All ranks of the host have left the job."""
-
-
-class Over(msgspec.Struct, tag=7):
-    """All ranks of all hosts have: the star ends."""
-
-
-Message = Beat | News | Ask | Proposal | Verdict | Death | Leaving | Over
-_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
-_encode = msgspec.msgpack.encode
 
 
 @dataclass(eq=False)
@@ -166,6 +131,8 @@ class Agent:
         """Tell the other hosts what is new on the pages of this host."""
         is_asked = now < self._asked_until
         self._looked_at, self._look_at = now, now + _ASKED_LOOK_SECONDS if is_asked else None
+        # First, as what a rank writes before it leaves, or dies, has to be told.
+        have_all_left = self._is_leaving and self._mirrors.num_present() == 0
         deaths = self._mirrors.deaths()
         pages = self._mirrors.collect(is_asked)
         if pages:
@@ -174,7 +141,7 @@ class Agent:
             self._tell_all(Death(rank, cut_off=False))
         for reason in self._mirrors.proposals():  # behind the calls to which they belong
             self._propose(reason)
-        if self._is_leaving and self._mirrors.num_present() == 0:
+        if have_all_left:
             self._end_here()
 
     def _ask(self) -> None:
@@ -224,14 +191,14 @@ class Agent:
     def _attend(self, peer: _Leader) -> None:
         try:
             for data in peer.link.receive():
-                message = _decoder.decode(data)
+                message = read(data)
+                if message is None:
+                    raise LinkEndedError("it has sent what is no message")
                 self._hear(peer, message)
             peer.link.flush()
             self._watch(peer)
         except LinkEndedError as error:
             self._lose(peer, error)
-        except msgspec.DecodeError as error:
-            self._lose(peer, LinkEndedError(f"it has sent what is no message: {error}"))
 
     def _hear(self, peer: _Leader, message: Message) -> None:
         if isinstance(message, News):
@@ -260,7 +227,7 @@ class Agent:
             self._tell_all(message, source)
 
     def _tell_all(self, message: Message, but: _Leader | None = None) -> None:
-        data = _encode(message)
+        data = write(message)
         for peer in list(self._peers):
             if peer is but:
                 continue

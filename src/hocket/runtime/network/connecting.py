@@ -117,7 +117,7 @@ def connect(
     """Opens a connection to the first of these addresses that answers; names may stand for several.
 
     deadline is on the monotonic clock. sources: the addresses of this host that HOCKET_SOCKET_IFNAME chose, whose
-    interfaces are used and no others; without them the kernel decides. end: who is there, for errors.
+    interfaces are used and no others; without them the kernel decides. end: what is there, for errors.
     Raises UnreachedError, at once if all refuse, or ResourceError. A stranger may have answered: a caller that finds
     out tries again without this address.
     """
@@ -244,9 +244,8 @@ def _open(attempt: _Attempt, sources: Sequence[LocalAddress]) -> socket.socket:
     try:
         if source is not None:
             connection.bind(numeric(source.host, 0)[4])
-            if (
-                source_towards(host) != host.partition("%")[0]
-            ):  # what goes to this host itself comes back by the loopback interface
+            # What goes to this host itself comes back by the loopback interface.
+            if source_towards(host) != host.partition("%")[0]:
                 _bind_to_device(connection, source.interface)
         connection.connect(sockaddr)
     except BlockingIOError:
@@ -284,7 +283,7 @@ def _outcome(connection: socket.socket) -> int:
 def listen(host: str, port: int, backlog: int, *, listener: str = "rank 0") -> socket.socket:
     """Returns a socket that listens at an IP address of this host, or at all of IPv4 and IPv6 if host is "".
 
-    port 0 lets the kernel choose. listener: who listens, for errors. Raises RendezvousError, or ResourceError.
+    port 0 lets the kernel choose. listener: what listens, for errors. Raises RendezvousError, or ResourceError.
     """
     try:
         if host == "" and socket.has_dualstack_ipv6():

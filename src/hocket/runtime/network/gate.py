@@ -1,4 +1,4 @@
-"""The gate of a rank: it listens, and lets in those who prove that they are a rank of the job.
+"""The gate of a rank: it listens, and lets those in that prove that they are a rank of the job.
 
 A connection that has still to prove it is a "stranger". Strangers are limited in number, bytes and time.
 """
@@ -21,9 +21,10 @@ from hocket.runtime.network.addresses import Address
 from hocket.runtime.network.connecting import listen
 from hocket.runtime.network.handshake import Credentials, Purpose
 
-STRANGER_SECONDS = 2.0  # who opens a connection to this rank must have proved who he is by then
+STRANGER_SECONDS = 2.0  # within this time, a connection to this rank must prove that it comes from a rank of the job
 MAX_STRANGERS = 64
 PATIENCE_SECONDS = 0.02  # so long none is pushed out by others: ranks of a large job all come at once
+_MAX_REFUSED = 8
 _BACKLOG = 4096  # where it overflows, the system of a rank tries again only after a second, then after three
 _LACKS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENOSPC)  # of descriptors, memory, or watches
 LACK_SECONDS = 0.01  # until one looks again at what the system reports all the while
@@ -44,7 +45,7 @@ class Admitted(NamedTuple):
 
 @dataclass(eq=False)
 class _Stranger:
-    """A connection to this rank, whose other end has still to prove who it is."""
+    """A connection to this rank, whose other end has still to prove that it is a rank of the job."""
 
     connection: socket.socket
     challenge: bytes
@@ -54,6 +55,8 @@ class _Stranger:
 
 class Gate:
     """Listens from the beginning; open() lets it work, as a part of its owner's loop over a selector.
+
+    refused: the first hosts, by address, that answered the challenge without the key of the job.
 
     places: IP addresses of this host, each with a port, or 0 for any. Raises RendezvousError or ResourceError.
     """
@@ -71,6 +74,7 @@ class Gate:
         self.addresses: list[Address] = [one.getsockname()[:2] for one in self._listeners]
         self._reserve = reserve()
         self._strangers: list[_Stranger] = []
+        self.refused: list[str] = []
         self._is_open = self._is_full = self.has_complained = False
 
     def open(self, job: Credentials, selector: selectors.BaseSelector, admit: Callable[[Admitted], None]) -> None:
@@ -96,7 +100,7 @@ class Gate:
             listener.close()
 
     def expire(self, now: float) -> list[float]:
-        """Drop those who have taken too long; return the times at which there is more to do."""
+        """Drop strangers that have taken too long; return the times at which there is more to do."""
         for stranger in [one for one in self._strangers if now - one.since >= STRANGER_SECONDS]:
             self._drop(stranger)
         if self._is_full and self._has_room(now):
@@ -162,7 +166,7 @@ class Gate:
         self._strangers.append(stranger)
         self._selector.register(connection, selectors.EVENT_READ, stranger)
         if len(self._strangers) > MAX_STRANGERS:
-            # At random: whoever opens many shall not be sure to push out those that belong here.
+            # At random: a host that opens many connections shall not be sure to push out those that belong here.
             self._drop(random.choice([one for one in self._strangers if self._has_had_time(one, stranger.since)]))
         if not send(connection, stranger.challenge):
             self._drop(stranger)
@@ -188,12 +192,19 @@ class Gate:
             return
         admitted = handshake.admit(self._job, self.rank, stranger.challenge, stranger.said)
         if admitted is None:
+            self._note_refused(stranger.connection)
             self._drop(stranger)
             return
         self._strangers.remove(stranger)
         self._selector.unregister(stranger.connection)
         session = self._job.session(stranger.challenge, stranger.said)
         self._admit(Admitted(stranger.connection, *admitted, session))
+
+    def _note_refused(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # it is gone
+            host = connection.getpeername()[0]
+            if host not in self.refused and len(self.refused) < _MAX_REFUSED:
+                self.refused.append(host)
 
     def _drop(self, stranger: _Stranger) -> None:
         self._strangers.remove(stranger)

@@ -1,12 +1,12 @@
 """The handshake of a connection, without its socket: both ends show that they know the key of the job.
 
-1. Who has accepted the connection sends a challenge: 32 random bytes, after eight that name this protocol.
-2. Who has opened it answers with 32 random bytes of its own, what the connection is for, and a proof.
-3. Who has accepted it sends a proof of its own. From then on the core uses the connection.
+1. The end that has accepted the connection sends a challenge: 32 random bytes, after eight that name this protocol.
+2. The end that has opened it answers with 32 random bytes of its own, what the connection is for, and a proof.
+3. The end that has accepted it sends a proof of its own. From then on the core uses the connection.
 
-A proof is HMAC-SHA256, under the key, of all that both ends have said before, of who proves it, and of the job: its
-name, its number of ranks, and the build that all of them run. So no message is of any use in another handshake, job or
-direction. Every message has a fixed length, and nothing of it is used before its proof was found right.
+A proof is HMAC-SHA256, under the key, of all that both ends have said before, of the end that proves it, and of the
+job: its name, its number of ranks, and the build that all of them run. So no message is of any use in another
+handshake, job or direction. Every message has a fixed length, and nothing of it is used before its proof is checked.
 """
 
 import hmac
@@ -38,9 +38,9 @@ class Credentials:
     size: int
     layout: int
 
-    def _prove(self, who: bytes, *said: bytes) -> bytes:
+    def _prove(self, end: bytes, *said: bytes) -> bytes:
         job = _JOB.pack(self.layout, self.size, self.name.encode())
-        return hmac.digest(self.key, b"".join((_PROTOCOL, who, job, *said)), "sha256")
+        return hmac.digest(self.key, b"".join((_PROTOCOL, end, job, *said)), "sha256")
 
     def session(self, challenged: bytes, answered: bytes) -> bytes:
         """Return a key that only the two ends of a connection have, once both have proved that they know the job's."""

@@ -4,6 +4,7 @@ The sources, first one first: HOCKET_KEY_FD, a descriptor that `hocket run` leav
 only its owner can read; HOCKET_KEY, hex digits, which all children inherit. No message names a key or a part of it.
 """
 
+import contextlib
 import os
 import select
 import stat
@@ -58,12 +59,12 @@ def job_key(variables: Mapping[str, str] | None = None) -> JobKey | None:
     return None
 
 
-def no_key(where: str) -> RendezvousError:
-    """Returns the error of a rank that has no key and cannot get one. where: the board, in words."""
+def no_key(rank: str, where: str) -> RendezvousError:
+    """Returns the error of a rank that has no key and cannot get one. rank: in words; where: the board, in words."""
     return RendezvousError(
-        f"the ranks may be on several hosts, but this one has no key of the job, and {where} carries none; give all "
-        f"ranks the same: (umask 077; head -c {KEY_BYTES} /dev/urandom > hocket.key), copy that file to every host or "
-        f"put it where all can read it, and set {KEY_FILE} to its path; or start the ranks with `hocket run`"
+        f"{rank} on host {_host()} may have to reach other hosts, but has no key of the job, and {where} carries none; "
+        f"make a file, (umask 077; head -c {KEY_BYTES} /dev/urandom > hocket.key), copy it to every host, or to a "
+        f"folder that all hosts share, and set {KEY_FILE} to its path on all ranks; or start them with `hocket run`"
     )
 
 
@@ -81,6 +82,8 @@ def _read_descriptor(descriptor: int) -> bytes:
     advice = "start the ranks with `hocket run`, and do not pass its variables on to other programs"
     data, deadline = b"", time.monotonic() + _FD_SECONDS
     try:
+        with contextlib.suppress(OSError):  # a pipe has no beginning to which one could go back
+            os.lseek(descriptor, 0, os.SEEK_SET)  # a program before this one may have read it, too
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         while len(data) < KEY_BYTES:
@@ -107,29 +110,37 @@ def _from_file(name: str) -> bytes:
         finally:
             os.close(descriptor)
     except (OSError, ValueError) as error:
-        raise RendezvousError(f"{KEY_FILE} is {name!r}, which cannot be read ({error})") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise RendezvousError(
+            f"{KEY_FILE} is {name!r}, which host {_host()} cannot read: {why}; copy the key of the job there, or "
+            f"correct {KEY_FILE}"
+        ) from error
     key = data if len(data) == KEY_BYTES else _from_digits(data.decode("latin-1").rstrip("\r\n"))
     if key is None:
         raise RendezvousError(
-            f"{KEY_FILE} {name} has {status.st_size} bytes; expected {KEY_BYTES} bytes, or {_HEX_DIGITS} hex digits; "
-            f"make one: (umask 077; head -c {KEY_BYTES} /dev/urandom > {Path(name).name})"
+            f"{KEY_FILE} {name} on host {_host()} has {status.st_size} bytes; expected {KEY_BYTES} bytes, or "
+            f"{_HEX_DIGITS} hex digits; make one for all hosts: (umask 077; head -c {KEY_BYTES} /dev/urandom > "
+            f"{Path(name).name})"
         )
     return key
 
 
 def _check_owner(name: str, status: os.stat_result) -> None:
     """Raises RendezvousError unless the file is one that only this user, and root, can read."""
+    file = f"{KEY_FILE} {name} on host {_host()}"
     if not stat.S_ISREG(status.st_mode):
-        raise RendezvousError(f"{KEY_FILE} {name} is no regular file; expected a file with the key of the job")
+        raise RendezvousError(f"{file} is no regular file; expected one with the key of the job; correct {KEY_FILE}")
     if status.st_uid not in (os.geteuid(), 0):
         raise RendezvousError(
-            f"{KEY_FILE} {name} belongs to user {status.st_uid}; expected user {os.geteuid()}, who runs this rank"
+            f"{file} belongs to user {status.st_uid}; expected user {os.geteuid()}, who runs this rank: chown it"
         )
     mode = stat.S_IMODE(status.st_mode)
     if mode & _READABLE_BY_OTHERS:
-        raise RendezvousError(
-            f"{KEY_FILE} {name} has mode {mode:04o}, which lets others use it; expected 0600: chmod 600 {name}"
-        )
+        raise RendezvousError(f"{file} has mode {mode:04o}, which lets others use it; expected 0600: chmod 600 {name}")
+
+
+def _host() -> str:
+    return os.uname().nodename
 
 
 def _from_digits(digits: str) -> bytes | None:

@@ -1,4 +1,4 @@
-"""A connection between two ranks that have proved who they are, for messages that nobody else can forge, repeat or cut.
+"""A connection between two ranks that know the key of the job, for messages that nobody else can forge, repeat or cut.
 
 Each message is numbered and signed with a key that only its two ends have, one for each direction. What does not fit
 ends the connection. The content is not hidden: see docs/security.md.
@@ -8,6 +8,8 @@ import contextlib
 import hmac
 import socket
 import struct
+
+from hocket.runtime.network.addresses import write_address
 
 _LENGTH = struct.Struct("<I")
 _NUMBER = struct.Struct("<Q")
@@ -81,6 +83,14 @@ class SealedLink:
         connection.setblocking(False)
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    @property
+    def peer(self) -> str:
+        """The address of the other end, as text."""
+        try:
+            return write_address(*self.connection.getpeername()[:2])
+        except OSError:
+            return "an address that is gone"
 
     @property
     def has_pending(self) -> bool:

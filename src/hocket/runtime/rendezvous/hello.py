@@ -73,7 +73,7 @@ class Joined(NamedTuple):
 
     core: the state of this rank in the core. job: a name. endpoints: by rank, where what it shows of the communicator
     of all ranks lies in its memory, and how often that was used before. hosts: by rank, the number of its host. policy:
-    of rank 0, encoded. door: who lets connections in, where they carry data.
+    of rank 0, encoded. door: what lets connections in, where they carry data.
     """
 
     core: Any

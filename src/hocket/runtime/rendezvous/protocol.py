@@ -161,7 +161,9 @@ class Gathering:
         rank = message.rank
         if message.size != self.size:
             return self._refuse(
-                rank, f"rank {rank} ({sender}) expects {message.size} ranks, rank {self.first} expects {self.size}"
+                rank,
+                f"rank {rank} ({sender}) expects {message.size} ranks, rank {self.first} expects {self.size}; "
+                "tell all ranks one size, and give each job its own address",
             )
         if rank not in self.here:
             whole = self.here == range(self.size)
@@ -191,13 +193,13 @@ class Gathering:
             named = f"rank {rank} of {self.size} ({self.senders.get(rank)})"
             self.fail(f"{named} {what} during the rendezvous", follows=data is None)
 
-    def expire(self, seconds: float) -> None:
-        """Notes that the time is over: a failure that names the missing ranks."""
+    def expire(self, seconds: float, advice: str = "") -> None:
+        """Notes that the time is over: a failure that names the missing ranks. advice: what else to look at."""
         absent = self.missing or [rank for rank in self.here[1:] if rank not in self.ready]
         did = "did not come to the rendezvous" if self.missing else "came to the rendezvous but stopped answering"
         self.fail(
             f"{name_ranks(absent)} of {self.size} {did} within {seconds:g} s; "
-            "check whether that process started, and whether it ended early",
+            f"check whether that process started, and whether it ended early{f'; {advice}' if advice else ''}",
             self.missing,
         )
 

@@ -24,9 +24,9 @@ import msgspec
 from hocket import _core
 from hocket.errors import RendezvousError
 from hocket.runtime.network import handshake
-from hocket.runtime.network.addresses import Address, is_numeric, read_address, resolve, write_address
-from hocket.runtime.network.connecting import UnreachedError, connect, reason_in_words
-from hocket.runtime.network.gate import LACK_SECONDS, Admitted, Gate, in_turn
+from hocket.runtime.network.addresses import Address, write_address
+from hocket.runtime.network.connecting import UnreachedError, connect
+from hocket.runtime.network.gate import LACK_SECONDS, Admitted, in_turn
 from hocket.runtime.network.handshake import KEY_BYTES, Credentials, Purpose
 from hocket.runtime.network.interfaces import choose, named_interfaces
 from hocket.runtime.network.job_key import no_key
@@ -35,14 +35,17 @@ from hocket.runtime.ranks.environment import Environment
 from hocket.runtime.rendezvous import host as host
 from hocket.runtime.rendezvous import protocol as protocol
 from hocket.runtime.rendezvous.boards.board import Board
+from hocket.runtime.rendezvous.first_place import gate_of_rank_0, read_place, write_place
 from hocket.runtime.rendezvous.join import Membership, join
 from hocket.runtime.rendezvous.protocol import Encoded, Gathering
+from hocket.runtime.variables import KEY_FILE
 
 _MEETING = (1 << 64) - 1  # what such a connection is for, where others name a communicator
 _ATTEMPT_SECONDS = 5.0  # for one attempt to reach rank 0
 _HANDSHAKE_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 0.5
 _PENDING_SECONDS = 1.0
+_ONE_KEY = f"give all ranks of a job one key ({KEY_FILE}), and each job its own address"
 
 
 class Gathered(NamedTuple):
@@ -148,7 +151,7 @@ class _Side:
         self.hellos: list[Encoded] = []
         self.config: Encoded = {}
         if key is None and not board.carries_key:
-            raise no_key(board.where)
+            raise no_key(f"rank {environment.rank} of {environment.size}", board.where)
 
     def _hello(self, addresses: Sequence[str]) -> Encoded:
         doors = [list(address) for address in self.offer.door(addresses)]
@@ -165,10 +168,9 @@ class _Root(_Side):
         super().__init__(environment, board, key, offer, deadline)
         self._publishes_key = not self.key
         self.key = self.key or secrets.token_bytes(KEY_BYTES)
-        self._gate = _gate(board, deadline)
+        self._gate = gate_of_rank_0(board, deadline)
         self._selector = selectors.DefaultSelector()
         self._links: list[SealedLink] = []
-        self._callers: dict[SealedLink, str] = {}  # the addresses from which they come
         self._ranks: dict[SealedLink, int] = {}  # of those that have said hello
         self._kept: set[SealedLink] = set()
 
@@ -177,8 +179,7 @@ class _Root(_Side):
         hello = self._hello([address[0] for address in self._gate.addresses])
         self._gathering = Gathering(self.environment.size, hello)
         self._gate.open(_credentials(self.key), self._selector, self._admit)
-        text = ",".join(write_address(*address) for address in self._gate.addresses)
-        self.board.publish(f"{text};{self.key.hex()}" if self._publishes_key else text)
+        self.board.publish(write_place(self._gate.addresses, self.key if self._publishes_key else None))
         self._wait(lambda: self._gathering.complete)
         self._gate.close()
         self.config = self.offer.config()
@@ -215,7 +216,7 @@ class _Root(_Side):
         while not is_done():
             now = time.monotonic()
             if now >= self.deadline:
-                gathering.expire(self.environment.timeout_seconds)
+                gathering.expire(self.environment.timeout_seconds, self._advice())
             if gathering.failure is not None:
                 self._tell_failure()
                 raise gathering.failure
@@ -227,6 +228,13 @@ class _Root(_Side):
                 if gathering.missing:
                     host.notice(self.environment, gathering.missing)
             self._turn(min(pending_at, notice_at, self.deadline))
+
+    def _advice(self) -> str:
+        """Returns what to look at if ranks are missing."""
+        if self._gate.refused:
+            return f"processes on {', '.join(self._gate.refused)} came with another key: give all ranks the same one"
+        where = ", ".join(write_address(*address) for address in self._gate.addresses)
+        return f"rank 0 listens at {where}; with HOCKET_DEBUG=INIT each rank says where it looks"
 
     def _turn(self, until: float) -> None:
         times = [until, *self._gate.expire(time.monotonic())]
@@ -243,13 +251,11 @@ class _Root(_Side):
     def _admit(self, admitted: Admitted) -> None:
         try:
             admitted.connection.send(admitted.greeting)
-            caller = admitted.connection.getpeername()[0]
         except OSError:  # it has gone
             admitted.connection.close()
             return
         link = SealedLink(admitted.connection, admitted.session, opened_here=False)
         self._links.append(link)
-        self._callers[link] = caller
         self._selector.register(link.connection, selectors.EVENT_READ, link)
 
     def _hear(self, link: SealedLink) -> None:
@@ -261,7 +267,7 @@ class _Root(_Side):
         for data in messages:
             rank = self._ranks.get(link)
             if rank is None and data is not None:
-                rank = self._gathering.arrive(data, f"the process at {self._callers[link]}")
+                rank = self._gathering.arrive(data, f"the process at {link.peer}")
                 if rank is not None:
                     self._ranks[link] = rank
             elif rank is not None:
@@ -290,7 +296,7 @@ class _Root(_Side):
 
 
 class _Caller(_Side):
-    """The side of all ranks but rank 0."""
+    """The side of the other ranks."""
 
     def __init__(
         self, environment: Environment, board: Board, key: bytes | None, offer: Offer, deadline: float
@@ -310,7 +316,7 @@ class _Caller(_Side):
         )
         roster = self._await(protocol.Roster)
         self.hellos, self.config = roster.hellos, roster.config
-        # Of rank 0's doors the one at the address where it was found.
+        # The first of rank 0's doors is now the one at the address where it was found.
         reached = link.connection.getpeername()[0]
         self.hellos[0]["doors"].sort(key=lambda door: door[0] != reached)
 
@@ -346,7 +352,7 @@ class _Caller(_Side):
                 host.notice(environment, [0], why)
             try:
                 if text := self.board.find(min(self.deadline - now, 1.0)):
-                    return self._knock(*_read_place(text, self.board.where))
+                    return self._knock(*read_place(text, self.board.where))
             except (UnreachedError, _RefusedError) as error:
                 why = str(error)
             time.sleep(min(pause, max(self.deadline - time.monotonic(), 0.0)))  # rank 0 may not have started yet
@@ -362,7 +368,10 @@ class _Caller(_Side):
         sources = choose(pattern, addresses[0]) if pattern else ()
         found = self.key or key
         if not found:
-            raise RendezvousError(f"rank 0 has a key of the job that rank {self.environment.rank} lacks; give all one")
+            raise RendezvousError(
+                f"rank 0 was given a key of the job, rank {self.environment.rank} of {self.environment.size} was not; "
+                f"set {KEY_FILE} on all ranks, or on none"
+            )
         until = min(self.deadline, time.monotonic() + _ATTEMPT_SECONDS)
         connection, address = connect(addresses, until, sources=sources)
         try:
@@ -371,16 +380,25 @@ class _Caller(_Side):
             challenged = _read(connection, handshake.CHALLENGE_BYTES)
             answered = handshake.answer(job, Purpose(_MEETING, self.environment.rank, 0), challenged)
             if answered is None:
-                raise _RefusedError(f"{write_address(*address)} answers, but is no rank 0 of Hocket")
+                raise _RefusedError(
+                    f"{write_address(*address)} answers, but is no rank 0 of Hocket; {_next_step(address)}"
+                )
             connection.sendall(answered[0])
             if not handshake.is_greeting(answered[1], _read(connection, handshake.GREETING_BYTES)):
-                raise _RefusedError("it does not know the key of this job")
+                raise _RefusedError(f"{write_address(*address)} does not prove the key of this job; {_ONE_KEY}")
             self.key = found
             return SealedLink(connection, job.session(challenged, answered[0]), opened_here=True)
+        except TimeoutError as error:
+            connection.close()
+            raise _RefusedError(
+                f"{write_address(*address)} accepts connections, but says nothing in {_HANDSHAKE_SECONDS:g} s: no rank "
+                f"0 of Hocket, or a stopped one; {_next_step(address)}"
+            ) from error
         except OSError as error:
             connection.close()
             raise _RefusedError(
-                f"{write_address(*address)} ended the handshake ({error}): another job, or another key, is there"
+                f"{write_address(*address)} ended the handshake ({error}): another job, or another key, is there; "
+                f"{_ONE_KEY}"
             ) from error
         except BaseException:
             connection.close()
@@ -431,6 +449,10 @@ class _RefusedError(Exception):
     """What answers is not rank 0 of this job."""
 
 
+def _next_step(address: Address) -> str:
+    return f"run `hocket doctor --address {write_address(*address)}` on host {os.uname().nodename}"
+
+
 def _read(connection: socket.socket, length: int) -> bytes:
     data = b""
     while len(data) < length:
@@ -439,37 +461,3 @@ def _read(connection: socket.socket, length: int) -> bytes:
             raise ConnectionResetError("it closed the connection")
         data += more
     return data
-
-
-def _gate(board: Board, deadline: float) -> Gate:
-    """Returns the gate of rank 0: at the address that the board gives, or at all that this host offers."""
-    if board.listens_at is not None:
-        name, port = board.listens_at
-        try:
-            found = resolve(name, deadline)
-        except OSError as error:
-            raise RendezvousError(f"rank 0 is to listen at {board.where}: {reason_in_words(error, name)}") from error
-        # To itself, many a host is 127.0.1.1 (/etc/hosts); that says nothing of how others reach it.
-        is_hidden = not is_numeric(name) and name != "localhost" and all(one.startswith("127.") for one in found)
-        return Gate(0, [(one, port) for one in (_offered() if is_hidden else found[:1])])
-    for port in board.ports:
-        with contextlib.suppress(RendezvousError):  # it is in use
-            return Gate(0, [(one, port) for one in _offered()])
-    if board.ports:
-        raise RendezvousError(f"rank 0 found all ports of {board.where} in use; end what uses them (`ss -ltnp`)")
-    return Gate(0, [(one, 0) for one in _offered()])
-
-
-def _offered() -> list[str]:
-    return [found.host for found in choose(named_interfaces(), None)]
-
-
-def _read_place(text: str, where: str) -> tuple[list[Address], bytes | None]:
-    """Returns rank 0's addresses and the key, if it is there."""
-    places, _, key = text.partition(";")
-    try:
-        return [read_address(place) for place in places.split(",")], bytes.fromhex(key) if key else None
-    except ValueError as error:
-        raise RendezvousError(
-            f"{where} has {text[:80]!r} where rank 0 writes its addresses: {error}; does another program write there?"
-        ) from error

@@ -1,7 +1,7 @@
 """What a board is: rank 0 publishes on it where it is to be found, and the other ranks look there.
 
-A board does nothing before it is used: no connection, no count. It says nothing of what the text means, and it is no
-proof of who wrote it: the handshake of a connection proves that, with the key of the job.
+A board does nothing before it is used: no connection, no count. It does not know what the text means, and does not
+prove that rank 0 wrote it: the handshake of a connection proves that, with the key of the job.
 """
 
 from collections.abc import Sequence

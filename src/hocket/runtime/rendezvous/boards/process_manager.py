@@ -1,7 +1,8 @@
 """The process manager of MPICH, Intel MPI and their kin (hydra), spoken to by PMI-1: lines of text over PMI_FD.
 
 A value that rank 0 puts reaches the other ranks when all have entered a barrier. So rank 0 waits in `publish` for all
-of them, and the manager does not tell which one is missing. Only the ranks hold the descriptor: it carries a key.
+of them, and the manager does not tell which one is missing. Only the ranks hold the descriptor, so it carries a key;
+the manager sends it from host to host in clear (docs/security.md).
 
 The manager ends all ranks if one that has spoken to it ends without a farewell, as MPI programs know it. A process says
 it at its end, unless mpi4py does. MPI itself may use the descriptor before and after, in the same thread.

@@ -1,7 +1,8 @@
 """Slurm tells all ranks the hosts of their step, but carries nothing between them: rank 0's port follows from the step.
 
-Rank 0 is on the first host, at the first of some ports that is free there; the others try one after the other. A
-program that has taken one of them fails the handshake. Slurm carries no key.
+Rank 0 is on the first host, at the first of some ports that is free there. That is nearly always the very first, so the
+others try it every second time: they often come before rank 0, and then must not wait until all ports had their turn. A
+program that has taken a port fails the handshake. Slurm carries no key.
 """
 
 import hashlib
@@ -49,6 +50,6 @@ class SlurmPorts:
             )
 
     def find(self, seconds: float) -> str | None:
-        """Returns HOST:PORT at once, with the next port each time."""
-        self._tried += 1
-        return f"{self._host}:{self.ports[(self._tried - 1) % NUM_PORTS]}"
+        """Returns HOST:PORT at once: the first port, and then by turns the next of the others and the first again."""
+        tried, self._tried = self._tried, self._tried + 1
+        return f"{self._host}:{self.ports[1 + tried // 2 % (NUM_PORTS - 1) if tried % 2 else 0]}"
