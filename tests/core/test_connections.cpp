@@ -137,11 +137,12 @@ TEST(who_ends_shows_that_behind_the_last_byte) {
     other.connect_from(0, pair.ends[1]);
     const auto bytes = counted(100);
     CHECK(one.post(std::array{1}, bytes, 7, {}).num_bytes == 100);
+    CHECK(!one.is_broken(1) && !other.is_broken(0));
     one.end();
     CHECK(!other.is_coming(0), "it is there");
-    CHECK(std::ranges::equal(other.view(0).bytes, bytes));
+    CHECK(std::ranges::equal(other.view(0).bytes, bytes) && !other.is_broken(0));
     other.release(0, 100);
-    CHECK(other.view(0).bytes.empty() && !other.is_coming(0));
+    CHECK(other.view(0).bytes.empty() && !other.is_coming(0) && other.is_broken(0));
 }
 
 TEST(a_peer_that_is_gone_takes_nothing_and_keeps_nothing) {
@@ -155,7 +156,18 @@ TEST(a_peer_that_is_gone_takes_nothing_and_keeps_nothing) {
         one.post(std::array{1}, bytes, 7, {.way = Way::stream});
         one.flush();
     }
-    CHECK(one.released(1) == one.posted(1) && one.has_delivered(1), "nothing of it is lent");
+    CHECK(one.released(1) == one.posted(1), "nothing of it is lent");
+    CHECK(!one.has_delivered(1) && one.is_broken(1) && one.awaits_room(1), "but it is lost, and nothing follows");
+}
+
+TEST(a_rank_that_only_waits_for_a_number_sees_that_the_way_is_broken) {
+    NetworkThread thread;
+    TcpTransport one(thread, 2, [](int) {}, [] {});
+    const Pair pair;
+    one.connect_to(1, pair.ends[0]);
+    CHECK(!one.is_broken(1) && !one.awaits_room(1));
+    ::close(pair.ends[1]);
+    CHECK(one.is_broken(1) && one.awaits_room(1));
 }
 
 TEST(fixtures_over_connections) {

@@ -1,11 +1,13 @@
 """The drill over hosts: what breaks while ranks communicate ends in the right result, or names who is gone.
 
-    python -m tests.hosts.drill [--kills 100] [--deaths 100] [--resets 100] [--links 20] [--stops 100] [--seed 7]
+    python -m tests.hosts.drill [--kills 100] [--deaths 100] [--resets 100] [--links 20] [--stops 100]
+                                [--strangers 10000] [--lab] [--seed 7]
 
 prints one JSON object: for each kind of fault the number of trials, those that went wrong, and seconds from the fault
 to the exception, of each survivor. `deaths` are of all ranks of a host at once; `resets` are of connections that carry
-data, `links` those of a leader; `stops` of a rank last 1 to 5 s. Ranks are on pretended hosts (pretended.py), or, with
---lab, on those of a lab, as root.
+data, `links` those of a leader; `stops` of a rank last 1 to 5 s; `strangers` come to the doors of all ranks, in turn
+with as many that come to a gate of no rank: then the calls in a second count. Ranks are on pretended hosts
+(pretended.py), or, with --lab, on those of a lab, as root.
 """
 
 import argparse
@@ -28,13 +30,15 @@ import hocket
 from hocket.errors import CollectiveTimeout, PeerDied
 from tests.hosts import calls, resets
 from tests.hosts.lab import Lab
-from tests.hosts.pretended import Job, Outcome, mark
+from tests.hosts.pretended import Job, Outcome, is_told, mark
+from tests.hosts.siege import Siege, other_gate
 
 LAYOUT = (0, 0, 1, 1)
 COUNTS = (8, 8192, 524_288)  # of int64: 64 B, 64 KiB, 4 MiB
 CALL_SECONDS = 20.0
 NUM_TURNS = 1_000_000
 IDLE_CALL = 3
+NUM_WINDOWS, STRANGERS_A_SECOND = 20, 1000.0
 
 
 @dataclass
@@ -176,11 +180,48 @@ def run_stops(trials: Sequence[Trial], result: Result, lab: Lab | None) -> None:
                     result.wrong.append({"trial": asdict(trial), "outcomes": repr(outcomes)})
 
 
+def run_strangers(number: int) -> dict[str, Any]:
+    """Count calls while strangers come to the doors of all ranks, and while they come to a gate of no rank."""
+    told, tells = os.pipe()
+
+    def program(comm: hocket.Communicator) -> int:
+        doors = comm.all_gather_object(comm.context._door.addresses[0])  # type: ignore[union-attr]
+        if comm.rank == 0:
+            os.write(tells, json.dumps(doors).encode())
+        x, turn, goes_on = np.empty(10_000), 0, True
+        while goes_on:
+            x[:] = comm.rank + turn
+            comm.all_reduce(x)
+            assert (x == sum(range(comm.size)) + comm.size * turn).all()
+            turn += 1
+            mark(comm, turn)
+            if turn % 50 == 0:
+                goes_on = comm.all_reduce(np.array([not is_told()]), op="min")[0] != 0
+        return turn
+
+    def calls_a_second(job: Job, addresses: Sequence[tuple[str, int]]) -> float:
+        before, begun = job.marks()[0], time.monotonic()
+        with Siege(addresses, most=number // NUM_WINDOWS, rate=STRANGERS_A_SECOND) as siege:
+            siege.wait()
+        return (job.marks()[0] - before) / (time.monotonic() - begun)
+
+    with other_gate() as foreign, Job(program, LAYOUT, limit=600.0) as job:
+        job.await_mark(100)
+        doors = [(host, port) for host, port in json.loads(os.read(told, 4096))]
+        pairs = [(calls_a_second(job, doors), calls_a_second(job, [foreign] * len(doors))) for _ in range(NUM_WINDOWS)]
+        job.tell()
+        outcomes = job.outcomes()
+    wrong = [repr(one) for one in outcomes if one.error is not None or one.signal]
+    ratios = sorted(at_doors / elsewhere for at_doors, elsewhere in pairs)
+    return {"strangers": number, "wrong": wrong, "median_ratio": ratios[len(ratios) // 2], "calls_a_second": pairs}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     faults = ("kills", "deaths", "resets", "links", "stops")
     for fault in faults:
         parser.add_argument(f"--{fault}", type=int, default=0, help="trials")
+    parser.add_argument("--strangers", type=int, default=0, help="connections")
     parser.add_argument("--at-once", type=int, default=6, help="jobs in which ranks are stopped at the same time")
     parser.add_argument("--lab", action="store_true", help="on hosts of a lab, as root")
     parser.add_argument("--seed", type=int, default=None)
@@ -200,8 +241,10 @@ def main() -> int:
             for trial in trials:
                 run_fault(trial, result, lab)
     found |= {fault: result.summary() for fault, result in results.items()}
+    if arguments.strangers:
+        found["strangers"] = run_strangers(arguments.strangers)
     print(json.dumps(found))
-    return 1 if any(result.wrong for result in results.values()) else 0
+    return 1 if any(one["wrong"] for one in found.values() if isinstance(one, dict)) else 0
 
 
 if __name__ == "__main__":

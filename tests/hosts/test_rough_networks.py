@@ -1,5 +1,6 @@
 """Networks that lose, delay, cut and break up what they carry: right results, or an error that names who is gone."""
 
+import os
 import time
 from collections.abc import Callable
 
@@ -68,6 +69,28 @@ def test_a_cable_that_is_out_for_a_short_time_does_no_harm(make_lab: Callable[..
         job.tell()
         outcomes = job.outcomes()
     assert all_went_well(outcomes) and all(one.value[1] is None for one in outcomes), outcomes
+
+
+@pytest.mark.long("the program ss looks at all connections of a host")
+def test_connections_that_are_reset_from_outside_end_the_job(make_lab: Callable[..., Lab]) -> None:
+    told, tells = os.pipe()
+
+    def program(comm: hocket.Communicator) -> tuple[int, BaseException | None, float]:
+        door = comm.context._door
+        if comm.rank == 0 and door is not None:
+            os.write(tells, str(door.addresses[0][1]).encode())
+        return until_told(comm)
+
+    lab = make_lab(2)
+    with Job(program, lab=lab) as job:
+        port = int(os.read(told, 16))
+        job.await_mark(5)
+        begun = time.monotonic()
+        assert lab.reset(lab.hosts[0], port) > 0
+        outcomes = job.outcomes()
+    assert all(one.signal == 0 and isinstance(one.value[1], PeerDied) for one in outcomes), outcomes
+    assert all("its connection with rank" in str(one.value[1]) for one in outcomes), outcomes
+    assert max(one.value[2] for one in outcomes) - begun < NAMED_SECONDS, outcomes
 
 
 @pytest.mark.long("a host is dead after 4 s of silence")

@@ -124,6 +124,30 @@ def test_strangers_are_bounded_and_ranks_still_let_in(door: Doorkeeper, core: Co
         one.close()
 
 
+def test_of_many_that_come_at_once_none_is_pushed_out_before_it_could_answer(
+    door: Doorkeeper, core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "PATIENCE_SECONDS", gate.STRANGER_SECONDS)
+    with contextlib.ExitStack() as stack:
+        first, _ = visit(door)
+        until(lambda: len(core.given) == 1, "it is alone")
+        others = [stack.enter_context(socket.create_connection(door.addresses[0])) for _ in range(2 * MAX_STRANGERS)]
+
+        def has_challenge(one: socket.socket) -> bool:
+            with contextlib.suppress(BlockingIOError):
+                return bool(one.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK))
+            return False
+
+        until(lambda: sum(map(has_challenge, others)) == MAX_STRANGERS, "so many come in")
+        challenged = others[0].recv(handshake.CHALLENGE_BYTES, socket.MSG_WAITALL)
+        answered = handshake.answer(CREDENTIALS, PURPOSE, challenged)
+        assert answered is not None
+        others[0].sendall(answered[0])
+        until(lambda: len(core.given) == 2, "one of them belongs here")
+        until(lambda: sum(map(has_challenge, others[1:])) == MAX_STRANGERS, "and the next one comes in its place")
+        first.close()
+
+
 def test_a_rank_that_does_not_answer_yet_is_visited_again(
     door: Doorkeeper, core: Core, elsewhere: socket.socket
 ) -> None:

@@ -23,6 +23,7 @@ from hocket.runtime.network.handshake import Credentials, Purpose
 
 STRANGER_SECONDS = 2.0  # within this time, a connection to this rank must prove that it comes from a rank of the job
 MAX_STRANGERS = 64
+PATIENCE_SECONDS = 0.02  # so long none is pushed out by others: ranks of a large job all come at once
 _MAX_REFUSED = 8
 _BACKLOG = 4096  # where it overflows, the system of a rank tries again only after a second, then after three
 _LACKS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENOSPC)  # of descriptors, memory, or watches
@@ -74,7 +75,7 @@ class Gate:
         self._reserve = reserve()
         self._strangers: list[_Stranger] = []
         self.refused: list[str] = []
-        self._is_open = self.has_complained = False
+        self._is_open = self._is_full = self.has_complained = False
 
     def open(self, job: Credentials, selector: selectors.BaseSelector, admit: Callable[[Admitted], None]) -> None:
         """Begin to let ranks of the job in, each with a call of `admit`, which owns the connection from then on."""
@@ -88,9 +89,9 @@ class Gate:
         for stranger in list(self._strangers):
             self._drop(stranger)
         if self._is_open:
-            self._is_open = False
-            for listener in self._listeners:
+            for listener in [] if self._is_full else self._listeners:
                 self._selector.unregister(listener)
+            self._is_open = self._is_full = False
         self._close_listeners()
         self._reserve.close()
 
@@ -99,10 +100,15 @@ class Gate:
             listener.close()
 
     def expire(self, now: float) -> list[float]:
-        """Drop strangers that have taken too long; return the times at which the others will have."""
+        """Drop strangers that have taken too long; return the times at which there is more to do."""
         for stranger in [one for one in self._strangers if now - one.since >= STRANGER_SECONDS]:
             self._drop(stranger)
-        return [one.since + STRANGER_SECONDS for one in self._strangers]
+        if self._is_full and self._has_room(now):
+            self._is_full = False
+            for listener in self._listeners:
+                self._selector.register(listener, selectors.EVENT_READ, self)
+        patience = PATIENCE_SECONDS if self._is_full else STRANGER_SECONDS
+        return [one.since + patience for one in self._strangers[:1]]
 
     def handle(self, source: Any, data: Any) -> bool:
         """Handle an event of the selector; return False if it is not the gate's. Raises OSError if something lacks."""
@@ -129,8 +135,22 @@ class Gate:
                 flush=True,
             )
 
+    def _has_room(self, now: float) -> bool:
+        """Return whether another stranger may come; if there are many, one is pushed out for that."""
+        return len(self._strangers) < MAX_STRANGERS or self._has_had_time(self._strangers[0], now)
+
+    def _has_had_time(self, stranger: _Stranger, now: float) -> bool:
+        return now - stranger.since >= PATIENCE_SECONDS
+
     def _accept(self, listener: socket.socket) -> bool:
         """Let the next stranger come; return False if there is none."""
+        if self._is_full:
+            return False
+        if not self._has_room(time.monotonic()):
+            self._is_full = True
+            for one in self._listeners:  # who comes waits there, see expire()
+                self._selector.unregister(one)
+            return False
         if self._reserve.closed:
             self._reserve = reserve()
         try:
@@ -147,7 +167,7 @@ class Gate:
         self._selector.register(connection, selectors.EVENT_READ, stranger)
         if len(self._strangers) > MAX_STRANGERS:
             # At random: a host that opens many connections shall not be sure to push out those that belong here.
-            self._drop(random.choice(self._strangers[:-1]))
+            self._drop(random.choice([one for one in self._strangers if self._has_had_time(one, stranger.since)]))
         if not send(connection, stranger.challenge):
             self._drop(stranger)
         return True

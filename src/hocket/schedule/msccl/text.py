@@ -1,9 +1,9 @@
 """The XML of a program, and the checks of a file that do not depend on what it computes."""
 
 from collections import Counter
+from html import escape
 from typing import Any, NoReturn
 from xml.parsers import expat
-from xml.sax.saxutils import escape
 
 from hocket.errors import ScheduleError
 from hocket.schedule.collective import COLLECTIVES, Collective
@@ -23,7 +23,6 @@ _MAX_RANKS = 1024
 _MAX_STEPS_IN_ALL = 1 << 16  # what has run before each step is kept as bits
 _MAX_CHUNKS = 1 << 16
 _ANY_SIZE = (1 << 63) - 1  # bytes
-_QUOTE = {'"': "&quot;"}
 _INSIDE = {"": "algo", "algo": "gpu", "gpu": "tb", "tb": "step", "step": ""}
 
 SPELLINGS = {
@@ -262,7 +261,7 @@ def format_program(program: Program) -> str:
     kind = COLLECTIVES[program.collective]
     root = f' root="{program.root}"' if kind.rooted else ""
     lines = [
-        f'<algo name="{escape(program.name, _QUOTE)}" proto="Simple" nchannels="{program.num_channels}"'
+        f'<algo name="{escape(program.name)}" proto="Simple" nchannels="{program.num_channels}"'
         f' nchunksperloop="{program.num_chunks}" ngpus="{program.num_ranks}" coll="{SPELLINGS[program.collective]}"'
         f' inplace="{int(program.in_place)}" outofplace="{int(not program.in_place)}"'
         f' minBytes="0" maxBytes="{_ANY_SIZE}"{root}>'
