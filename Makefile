@@ -13,15 +13,17 @@ CORE := $(shell find csrc -type f) $(shell find csrc -type d)
 MODULES := $(sort $(shell find src/hocket -name '*.py'))
 CPP := $(shell find csrc tests benchmarks -name '*.h' -o -name '*.cpp')
 CONFIGURE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DHOCKET_PYTHON=OFF -DHOCKET_TESTS=ON
+TCP_SUITES := collectives uneven point_to_point point_to_point_failures groups mesh objects reductions async streamed_calls \
+  stream stream_programs communicator mismatch words_of_failures cached_calls cached_messages cached_results cached_works
 SANITIZERS := thread address,undefined
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-quick check bench compare matrix hosts engines backends algorithms validate docs docs-pictures core sanitize fuzz mutation exits streams ci wheel format build size clean
+.PHONY: help demo test test-quick check bench compare matrix hosts engines tcp backends algorithms validate docs docs-pictures core sanitize fuzz mutation exits streams ci wheel format build size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
-	@echo '  demo, test, test-quick, bench, compare, matrix, hosts, engines, backends, fuzz, mutation, exits and streams pass ARGS="..." on, for example: make test ARGS="-k ring -x"'
+	@echo '  demo, test, test-quick, bench, compare, matrix, hosts, engines, tcp, backends, fuzz, mutation, exits and streams pass ARGS="..." on, for example: make test ARGS="-k ring -x"'
 
 demo: build ## Train a digit classifier on four processes; a freshly proved algorithm sums every gradient
 	@$(BIN)/hocket demo $(ARGS)
@@ -55,6 +57,10 @@ hosts: build $(STAMPS)/test ## Run the tests over several hosts, in network name
 engines: build $(STAMPS)/test ## Start jobs over hosts with torchrun, Ray, Slurm, MPI and ssh (installs them in build/engines; needs root)
 	@$(BIN)/python -m tests.engines.installed
 	@$(BIN)/python -m pytest tests/engines --long $(ARGS)
+
+tcp: build $(STAMPS)/test ## Run the tests of collectives and messages, PyTorch and training over TCP between ranks of this machine
+	@HOCKET_TRANSPORT=tcp $(BIN)/python -m pytest tests/matrix tests/torch_backend tests/conformance tests/training \
+	  $(TCP_SUITES:%=tests/runtime/test_%.py) $(ARGS)
 
 backends: build $(STAMPS)/test ## Try the same on Gloo and MPI (installed in build/peers); write docs/reports/backends.md
 	@$(BIN)/python benchmarks/backends.py $(ARGS)

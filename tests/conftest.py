@@ -50,6 +50,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         folder = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
         if folder in FOLDERS and not any(item.get_closest_marker(ring) for ring in RINGS):
             item.add_marker(FOLDERS[folder])
+    if os.environ.get("HOCKET_TRANSPORT") == "tcp":
+        for item in items:
+            if (mark := item.get_closest_marker("shared_memory")) is not None:
+                item.add_marker(pytest.mark.skip(f"of shared memory: {mark.args[0]}"))
     if not config.getoption("long"):
         long = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=long)

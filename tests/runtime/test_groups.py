@@ -222,6 +222,7 @@ class Failing:
         raise InterruptedError
 
 
+@pytest.mark.shared_memory("it counts the slots for staging")
 def test_what_was_staged_and_read_late_goes_back_to_the_pool() -> None:
     """A rank closes while its message is unread in a slot, more times than it has slots."""
 
@@ -365,6 +366,7 @@ def committed_bytes() -> int:
     return os.fstat(memory.arena().descriptor).st_blocks * 512
 
 
+@pytest.mark.shared_memory("its subject is the arena; connections of 256 communicators of eight are 28,000 descriptors")
 def test_a_communicator_of_eight_takes_less_than_64_kib_of_each_rank() -> None:
     """benchmarks/communicators.py measures their time."""
 
@@ -388,6 +390,7 @@ def staging() -> tuple[int, int]:
         return before, committed_bytes()
 
 
+@pytest.mark.shared_memory("it measures the pool for staging")
 def test_what_a_communicator_staged_goes_back_when_it_is_closed() -> None:
     for before, after in run_ranks(staging, 8, kind="process"):
         assert after - before <= 14 * PIECE_BYTES, "more than the pool has stayed"

@@ -23,9 +23,12 @@ def run_program(folder: Path, program: str, *command: str) -> "subprocess.Comple
 # Each rank is the root and waits for nobody; none closes before all have returned.
 CALLS = "comm.broadcast(numpy.ones(4), root=comm.rank); meeting.barrier()\n"
 DIFFERS = f"import hocket, numpy\ncomm = hocket.init()\nmeeting = comm.dup()\n{CALLS}"
+# Over connections, a root waits until it is connected, and finds the difference in its call.
+found_at_the_end = pytest.mark.shared_memory("only there does a root that differs return from its call")
 ENDINGS = {"at the end": DIFFERS, "as it is dropped": DIFFERS + "del comm\n"}
 
 
+@found_at_the_end
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_difference_that_is_found_at_the_end_of_the_program_makes_it_fail(ending: str, tmp_path: Path) -> None:
     program = ENDINGS[ending] + "import atexit; atexit.register(print, 'the end')"
@@ -34,11 +37,13 @@ def test_a_difference_that_is_found_at_the_end_of_the_program_makes_it_fail(endi
     assert done.stdout == "the end\n" * 2, "what else ends a process is done"
 
 
+@found_at_the_end
 def test_a_failure_at_the_end_keeps_the_exit_code_of_the_program(tmp_path: Path) -> None:
     program = DIFFERS + "import sys; sys.exit(7)"
     assert run_program(tmp_path, program, "-m", "hocket", "run", "-n", "2", "--").returncode == 7
 
 
+@found_at_the_end
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_process_of_multiprocessing_fails_if_a_difference_is_found_at_its_end(method: str, tmp_path: Path) -> None:
     program = (
