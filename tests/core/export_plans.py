@@ -114,7 +114,9 @@ def lines_of(number: int, name: str, schedule: Schedule, in_place: bool) -> Iter
         tables += (plan.input_blocks, plan.output_blocks)
         counts = (plan.num_input_chunks, plan.num_output_chunks, plan.num_scratch)
         values = np.concatenate([table.ravel() for table in tables]).tolist()
-        yield " ".join(map(str, ("rank", *counts, *in_place_layout(plan), *(table.size for table in tables), *values)))
+        hears_all = int(kind.hears_all(plan.output_blocks))
+        numbers = (*counts, hears_all, *in_place_layout(plan), *(table.size for table in tables), *values)
+        yield " ".join(map(str, ("rank", *numbers)))
     for dtype, op, length in cases(kind, number, size):
         lengths = uneven_lengths(kind, size, length) if kind.uneven else np.full(kind.num_blocks(size), length)
         held = [kind.input_blocks(rank, size, root) for rank in range(size)]

@@ -55,6 +55,7 @@ void read_rank(std::istream &from, Fixture &fixture, int chunks_per_block) {
     shape.only_copies = fixture.only_copies;
     const int num_input_chunks = read<int>(from), num_output_chunks = read<int>(from);
     shape.num_scratch = read<int>(from);
+    shape.hears_all = read<bool>(from);
     Layout &layout = fixture.layouts.emplace_back();
     for (int *value : {&layout.num_blocks, &layout.input_block, &layout.output_block}) *value = read<int>(from);
     constexpr std::size_t num_tables = 6;

@@ -115,6 +115,10 @@ void Hosts::run(int host) {
                     pollfd{.fd = courier.wake, .events = POLLIN, .revents = 0}};
     while (!courier.has_ended.load()) {
         poll(both.data(), both.size(), Clock::now() < courier.asked_until ? 1 : beat);
+        if (is_paused_.load()) {
+            std::this_thread::sleep_for(1ms); // until a test goes on
+            continue;
+        }
         static_cast<void>(taken(courier.wake));
         if (taken(courier.mirrors.bell()) >= Spanning::asks)
             tell_others(host, {.kind = Letter::Kind::ask, .from = host});

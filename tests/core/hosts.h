@@ -32,6 +32,8 @@ class Hosts {
     /// `contexts`: by rank; all have joined.
     void open(std::vector<std::shared_ptr<Context>> contexts);
 
+    /// Nobody carries anything until this is called with false.
+    void pause(bool begins) { is_paused_.store(begins); }
     /// The other ranks see what they see when the process of this rank ends. If it is a leader, its courier ends.
     void kill(int rank);
     /// This host and all others cannot reach each other any more.
@@ -71,6 +73,7 @@ class Hosts {
     std::vector<int> hosts_; // by rank
     std::vector<std::unique_ptr<Courier>> couriers_;
     std::vector<std::shared_ptr<Context>> contexts_;
+    std::atomic<bool> is_paused_{false};
     std::set<std::uint64_t> decided_; // by the courier of host 0
 };
 

@@ -133,6 +133,18 @@ TEST(a_root_runs_ahead_of_other_hosts_and_waits_for_them) {
     });
 }
 
+/// Their results say that all others have come as far.
+TEST(calls_whose_results_need_all_ranks_wait_for_no_news) {
+    World world(3, {.hosts = {1, 2}});
+    world.hosts().pause(true);
+    world.run([&](Rank &rank) {
+        for (std::size_t call = 0; call < 3 * ControlPage::history; ++call) CHECK(sum(rank.communicator()) == 6);
+        world.meet();
+        world.hosts().pause(false);
+        rank.communicator().close(do_nothing);
+    });
+}
+
 // Endpoints -----------------------------------------------------------------------------------------------------------
 
 TEST(groups_across_hosts_use_their_pages_again) {
