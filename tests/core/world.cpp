@@ -144,9 +144,13 @@ void Switchboard::run() {
                 std::array<int, 2> pair{};
                 CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) == 0);
                 ends_[static_cast<std::size_t>(name.to)]->give(name, pair[1], greeting);
+                // The other rank greets once it has the communicator. One of them may have left it, after a failure.
+                pollfd greeted{.fd = pair[0], .events = POLLIN, .revents = 0};
+                while (poll(&greeted, 1, 1) == 0 && end->has(name.communicator)) continue;
                 std::array<std::byte, 32> found{};
-                CHECK(recv(pair[0], found.data(), found.size(), MSG_WAITALL) == std::ssize(found));
-                end->give(name, pair[0]);
+                const bool is_greeted = recv(pair[0], found.data(), found.size(), MSG_DONTWAIT) == std::ssize(found);
+                if (is_greeted) end->give(name, pair[0]);
+                else close(pair[0]);
             }
         }
     }
