@@ -119,9 +119,11 @@ void ControlPage::clear() {
     auto *const words = reinterpret_cast<std::uint64_t *>(this);
     for (std::size_t i = begin / sizeof *words; i < end / sizeof *words; ++i)
         std::atomic_ref(words[i]).store(0, std::memory_order_relaxed);
-    // What the record says is written before it is read again.
     abort.proposed_at.store(0, std::memory_order_relaxed);
-    abort.state.store(AbortRecord::none, std::memory_order_seq_cst);
+    // The leader takes no page that has lost its name. Where it has just taken this one, it may still write the record.
+    if (abort.state.exchange(AbortRecord::none, std::memory_order_seq_cst) == AbortRecord::agent) return;
+    constexpr std::size_t record = offsetof(ControlPage, abort) + offsetof(AbortRecord, cause);
+    std::memset(reinterpret_cast<std::byte *>(this) + record, 0, sizeof(ControlPage) - record);
 }
 
 bool ControlPage::has_stopped_owner(std::uint64_t own_namespace) const {
