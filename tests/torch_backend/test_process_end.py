@@ -85,6 +85,7 @@ def each_its_own_root() -> str:
     return str(caught.value)
 
 
+@pytest.mark.shared_memory("over connections a root has to wait until it is connected")
 def test_calls_that_differ_and_that_no_rank_had_to_wait_in_fail_at_destroy() -> None:
     assert all("0 on rank 0; 1 on rank 1; pass the same root" in told for told in run(each_its_own_root, 2))
 

@@ -42,6 +42,7 @@ ONE_FAILS = """
 """
 
 
+@pytest.mark.shared_memory("over connections the others may still be in init_process_group, which connects them")
 def test_hocket_run_tells_the_ranks_that_another_stopped_in_one_line(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(ONE_FAILS))
