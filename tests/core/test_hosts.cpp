@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
+#include <sched.h>
 #include <string>
 #include <thread>
 #include <utility>
@@ -298,8 +300,11 @@ TEST(ranks_whose_leader_has_died_are_cut_off_from_other_hosts) {
 
 TEST(hosts_that_cannot_reach_each_other_name_each_other) {
     World world(4, {.hosts = {2, 2}});
+    std::atomic<int> num_done{0};
     world.run([&](Rank &rank) {
         CHECK(sum(rank.communicator()) == 10);
+        num_done.fetch_add(1);
+        while (num_done.load() < 4) sched_yield(); // or some would be cut off in this sum
         if (rank.rank == 0) world.hosts().cut(1);
         const Failure failure = failure_of_sums(rank.communicator());
         CHECK(failure.cause == Cause::died && failure.text == "cut off", rank.rank, failure.text);
