@@ -106,11 +106,12 @@ void ControlPage::renew() {
     clear();
     // Members of the old communicator may still ask whether this one has left it: they know by the generation.
     generation.fetch_add(1, std::memory_order_seq_cst);
+    state.store(open, std::memory_order_seq_cst);
 }
 
 void ControlPage::clear() {
     name.store(0, std::memory_order_seq_cst);
-    state.store(open, std::memory_order_release);
+    state.store(renewing, std::memory_order_seq_cst);
     num_members.store(0, std::memory_order_relaxed);
     is_stopped.store(0, std::memory_order_relaxed);
     // All of this is atomic.

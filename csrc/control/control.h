@@ -87,7 +87,8 @@ struct ControlPage {
     static constexpr std::size_t num_sites = 16;     // lines of the program that are remembered
     static constexpr std::size_t lead = history / 2; // nobody makes more calls than these before all have followed
     // closing: the owner sends nothing more, and waits for those that are behind, or have not read all.
-    static constexpr std::uint32_t open = 0, closing = 1, closed = 2;
+    // renewing: all members have left, and the next communicator has not begun.
+    static constexpr std::uint32_t open = 0, closing = 1, closed = 2, renewing = 3;
 
     // Written by anybody, read by the owner whenever it waits.
     alignas(cache_line) std::atomic<std::uint32_t> alarm; // grows with each piece of bad news
@@ -128,7 +129,7 @@ struct ControlPage {
     /// thread may still be about to wake: what they count goes on. The leader of this host may look meanwhile: the
     /// generation grows last, so nothing that is left over seems to belong to the next communicator.
     void renew();
-    /// All that belongs to one communicator, but the generation.
+    /// All that belongs to one communicator, but the generation. The state is `renewing` from then on.
     void clear();
     /// Whether the owner's process is stopped, as far as a process in this namespace can ask.
     bool has_stopped_owner(std::uint64_t own_namespace) const;

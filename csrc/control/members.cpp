@@ -100,7 +100,7 @@ std::function<bool()> Members::have_all_left() const {
             const ControlPage &page = members[i].page;
             const std::uint32_t ahead = page.generation.load(std::memory_order_acquire) - generations[i];
             const bool is_over = static_cast<std::int32_t>(ahead) > 0 ||
-                                 (ahead == 0 && page.state.load(std::memory_order_acquire) == ControlPage::closed);
+                                 (ahead == 0 && page.state.load(std::memory_order_acquire) >= ControlPage::closed);
             const bool is_lost = members[i].told_generation && leader != nullptr && leader->is_dead();
             if (!is_over && !is_lost && !members[i].presence.is_dead()) return false;
         }

@@ -80,7 +80,8 @@ class Members {
     bool is_cut_off(int member) const { return at(member).presence.is_cut_off() || has_lost_leader(member); }
     /// Whether it sends nothing more; what it has sent is still there.
     bool has_closed(int member) const {
-        return page_of(member).state.load(std::memory_order_seq_cst) != ControlPage::open;
+        const std::uint32_t state = page_of(member).state.load(std::memory_order_seq_cst);
+        return state == ControlPage::closing || state == ControlPage::closed;
     }
     /// Members on other hosts get to know what this one has written. Nothing where all are on this host.
     void tell_hosts() const { ring_leader(Spanning::tells); }

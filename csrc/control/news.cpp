@@ -47,9 +47,10 @@ void append_news(std::vector<std::byte> &news, const PageName &name, const Contr
     head.page.offset = name.offset;
     head.page.rank = name.rank;
     head.generation = page.generation.load(std::memory_order_acquire);
+    head.state = page.state.load(std::memory_order_acquire);
+    if (head.state == ControlPage::renewing) return; // the next look finds what comes
     const bool is_another = head.generation != told.head.generation;
     if (is_another) told = {};
-    head.state = page.state.load(std::memory_order_acquire);
     head.is_stopped = is_stopped ? static_cast<std::uint32_t>(*is_stopped) : told.head.is_stopped;
     head.waits_for = page.waits_for.load(std::memory_order_acquire);
     head.name = page.name.load(std::memory_order_acquire);
@@ -113,7 +114,7 @@ bool mirror(const PageNews &news, ControlPage &page) {
     const std::uint32_t known = page.generation.load(std::memory_order_relaxed);
     if (static_cast<std::int32_t>(head.generation - known) < 0) return false;
     if (head.generation != known) page.clear(); // the members that read it have left
-    bool ends_waits = page.gave_up.load(std::memory_order_relaxed) != head.gave_up || head.generation != known;
+    const bool ends_waits = page.gave_up.load(std::memory_order_relaxed) != head.gave_up || head.generation != known;
     for (std::size_t i = 0; i < head.num_calls; ++i) {
         const auto words = at<CallRecord::Words>(news.calls, i);
         page.calls[words[0] % ControlPage::history].mirror(words);
@@ -133,9 +134,8 @@ bool mirror(const PageNews &news, ControlPage &page) {
     page.gave_up.store(head.gave_up, std::memory_order_seq_cst);
     page.last_call.store(head.last_call, std::memory_order_seq_cst);
     page.name.store(head.name, std::memory_order_release);
-    ends_waits = page.state.exchange(head.state, std::memory_order_seq_cst) != head.state || ends_waits;
     page.generation.store(head.generation, std::memory_order_seq_cst);
-    return ends_waits;
+    return page.state.exchange(head.state, std::memory_order_seq_cst) != head.state || ends_waits;
 }
 
 std::vector<std::byte> encode_reason(std::uint64_t name, const AbortRecord &record,

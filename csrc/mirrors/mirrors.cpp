@@ -12,8 +12,8 @@
 
 namespace hocket {
 
-constexpr std::size_t most_news = std::size_t{1} << 20; // bytes at a time, and a page more
-constexpr std::size_t most_decisions = 256;             // that are remembered
+constexpr std::size_t most_decisions = 256; // that are remembered
+constexpr int most_pages = 128;             // in one part of the news: a link refuses a message that is very long
 
 Mirrors::Mirrors(const std::vector<std::size_t> &capacities) : bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (bell_ < 0) throw Failure::resource("eventfd");
@@ -61,6 +61,7 @@ std::span<Fingerprint> Mirrors::Page::aborted_calls() const {
 
 std::vector<std::byte> Mirrors::collect(bool thorough) {
     std::vector<std::byte> news;
+    int num_told = 0;
     const std::vector<Page> all = pages();
     const auto is_told = [this](const PageName &name, std::uint32_t generation) {
         const auto told = told_.find(name);
@@ -74,10 +75,11 @@ std::vector<std::byte> Mirrors::collect(bool thorough) {
         if (communicator == 0 && is_told(page.name, control.generation.load(std::memory_order_acquire))) continue;
         std::optional<bool> stopped;
         if (thorough) stopped = control.has_stopped_owner(namespace_);
+        const std::size_t before = news.size();
         append_news(news, page.name, control, stopped, told_[page.name]);
         const auto decision = std::ranges::find(decisions_, communicator, &Decision::communicator);
         if (decision != decisions_.end()) write(*decision, page);
-        if (news.size() < most_news) continue;
+        if (news.size() == before || ++num_told < most_pages) continue;
         first_ = (first_ + i + 1) % all.size();
         break;
     }

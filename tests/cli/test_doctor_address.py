@@ -90,7 +90,8 @@ def test_a_store_of_pytorch_is_known_by_its_echo() -> None:
 
 @pytest.mark.ring3
 def test_the_store_of_pytorch_here_is_known() -> None:
-    distributed = pytest.importorskip("torch.distributed")
+    from torch import distributed  # of the tests that need PyTorch
+
     store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     assert "PyTorch's store answers" in look("127.0.0.1", store.port)["answer"].found
 

@@ -124,10 +124,7 @@ TEST(endpoints_of_a_communicator_with_a_dead_member_are_used_again) {
         board.endpoint[static_cast<std::size_t>(rank.rank)].store(add(2));
         board.num_done.fetch_add(1);
         while (board.num_done.load() < 2) sched_yield(); // both survivors have closed
-        // One after the other: while one renews its page, the other takes it for a member that has not left.
-        while (board.num_done.load() < 2 + rank.rank / 2) sched_yield();
         CHECK(add(3) == communicator.transport().own_offset());
-        board.num_done.fetch_add(1);
         const std::size_t offsets[] = {board.endpoint[0].load(), board.endpoint[2].load()};
         Rank member;
         member.rank = rank.rank / 2;
