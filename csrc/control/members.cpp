@@ -23,7 +23,7 @@ constexpr auto longest_reader_time = 30s; // or may be, where nobody can tell
 constexpr auto decision_time = 2s;        // for rank 0's host to say which reason was first
 constexpr auto news_time = 1s;            // for a member's end to be known, once nothing more comes from it
 
-// As runtime/failures.py knows them. Behind the second one comes who has found it.
+// As runtime/failures.py knows them. Behind the second one comes the rank that has found it.
 constexpr const char *cut_off_text = "cut off";
 constexpr const char *broken_text = "broken way to ";
 

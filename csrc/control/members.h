@@ -95,8 +95,8 @@ class Members {
     std::optional<Failure> find_death(std::uint64_t sequence) const;
 
     /// The first of the members in `awaited` to which the way is broken though it has neither died nor left, as a
-    /// failure at call `sequence`, once that would be known: a member that does either breaks the way before it is
-    /// known. `since`: when it was first found, kept by who asks while it waits for the same, or the beginning.
+    /// failure at call `sequence`. That takes a while: a member that dies or leaves breaks the way first, and is then
+    /// known to have done so. `since`: when it was first found; the caller keeps it while it waits for the same.
     std::optional<Failure> find_lost(std::span<const int> awaited, const std::function<bool(int member)> &is_broken,
                                      std::uint64_t sequence, Clock::time_point &since) const;
 
@@ -134,7 +134,7 @@ class Members {
     const Member &at(int member) const { return members_[static_cast<std::size_t>(member)]; }
     const ControlPage &page_of(int member) const;
     bool is_stopped(int member) const;
-    /// Whether nobody is left who could tell of it.
+    /// Whether the leader that tells of this member is gone.
     bool has_lost_leader(int member) const {
         return is_elsewhere(member) && spanning_ && spanning_->leader.is_dead() && !at(member).presence.is_dead();
     }

@@ -80,16 +80,7 @@ TEST(fixtures_across_hosts) {
         const int num_ranks = size_of_layout(hosts);
         World world(num_ranks, {.hosts = hosts});
         world.run([&](Rank &rank) {
-            std::size_t number = 0;
-            for (const Fixture &one : fixtures()) {
-                if (one.num_ranks != num_ranks) continue;
-                for (const Case &run : one.cases) {
-                    const Memory memory = number++ % 2 == 0 ? Memory::owned : Memory::registered;
-                    const Operands operands(one, run, rank, memory, memory);
-                    rank.communicator().run(operands.call(), do_nothing);
-                    operands.check(one.name().c_str());
-                }
-            }
+            run_fixtures(rank);
             rank.communicator().close(do_nothing);
         });
     }

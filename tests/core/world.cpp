@@ -279,4 +279,17 @@ std::optional<Failure> failure_of(const Work &work) {
     });
 }
 
+void run_fixtures(Rank &rank) {
+    std::size_t number = 0;
+    for (const Fixture &one : fixtures()) {
+        if (one.num_ranks != rank.communicator().size()) continue;
+        for (const Case &run : one.cases) {
+            const Memory memory = number++ % 2 == 0 ? Memory::owned : Memory::registered;
+            const Operands operands(one, run, rank, memory, memory);
+            rank.communicator().run(operands.call(), [] {});
+            operands.check(one.name().c_str());
+        }
+    }
+}
+
 } // namespace hocket::test

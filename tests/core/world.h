@@ -161,6 +161,9 @@ class Operands {
     std::uint64_t input_digest_ = 0;
 };
 
+/// Runs all fixtures of so many ranks, one after the other, in private and in registered memory by turns.
+void run_fixtures(Rank &rank);
+
 /// The error of a call, or of close(); nothing if it succeeded.
 std::optional<Failure> failure_of(const std::function<void()> &action);
 /// The error that ended a work.

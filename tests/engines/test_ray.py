@@ -177,14 +177,19 @@ def main():
     check_nothing_is_left(done.stdout)
 
 
-def test_ctrl_c_ends_all(cluster: Cluster, tmp_path: Path) -> None:
+def started(cluster: Cluster, folder: Path) -> "tuple[subprocess.Popen[str], list[int]]":
+    """Start four ranks that stay; return what started them, and their process numbers."""
     program = """
 def main():
     leave(os.environ["HOCKET_RANK"])
     time.sleep(1000)  # until it is ended
 """
-    run = cluster.hosts[0].popen(command(tmp_path, program), env=cluster.variables, stdout=-1, stderr=-1, text=True)
-    ranks = numbers_left(tmp_path, range(4))
+    run = cluster.hosts[0].popen(command(folder, program), env=cluster.variables, stdout=-1, stderr=-1, text=True)
+    return run, numbers_left(folder, range(4))
+
+
+def test_ctrl_c_ends_all(cluster: Cluster, tmp_path: Path) -> None:
+    run, ranks = started(cluster, tmp_path)
     run.send_signal(signal.SIGINT)
     printed, errors = run.communicate()
     assert errors.splitlines()[-1] == "KeyboardInterrupt", errors
@@ -194,13 +199,7 @@ def main():
 
 
 def test_the_end_of_the_caller_ends_all(cluster: Cluster, tmp_path: Path) -> None:
-    program = """
-def main():
-    leave(os.environ["HOCKET_RANK"])
-    time.sleep(1000)  # until it is ended
-"""
-    run = cluster.hosts[0].popen(command(tmp_path, program), env=cluster.variables, stdout=-1, stderr=-1, text=True)
-    ranks = numbers_left(tmp_path, range(4))
+    run, ranks = started(cluster, tmp_path)
     run.kill()
     for process in ranks:
         wait_for_end(process)

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import threading
 import time
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 import hocket
 from hocket.errors import CollectiveMismatch, PeerAborted, PeerDied, RendezvousError
+from hocket.runtime.network import handshake
 from hocket.runtime.network.connecting import listen
 from hocket.runtime.rendezvous import first_place, star
 from hocket.runtime.rendezvous.boards.fixed_address import FixedAddress
@@ -219,6 +222,39 @@ def test_a_port_that_says_nothing_is_told_from_one_that_refuses(monkeypatch: pyt
         with pytest.raises(RendezvousError, match=r"accepts connections, but says nothing in 0\.2 s") as caught:
             hocket.init(1, 2, address=address, timeout=0.5)
     assert f"`hocket doctor --address {address}`" in str(caught.value)
+
+
+def test_a_connection_for_a_communicator_is_none_of_the_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOCKET_KEY", KEY)
+    port, errors = free_port(), list[RendezvousError]()
+
+    def meet() -> None:
+        with pytest.raises(RendezvousError) as caught:
+            hocket.init(0, 2, address=f"127.0.0.1:{port}", timeout=1.0)
+        errors.append(caught.value)
+
+    thread = threading.Thread(target=meet)
+    thread.start()
+    connection = until_reached(port)
+    with connection:
+        challenged = connection.recv(handshake.CHALLENGE_BYTES, socket.MSG_WAITALL)
+        job = handshake.Credentials(bytes.fromhex(KEY), "", 0, 0)
+        answered = handshake.answer(job, handshake.Purpose(5, 1, 0), challenged)
+        assert answered is not None
+        connection.sendall(answered[0])
+        assert connection.recv(1) == b"", "no greeting, although the key is right"
+    thread.join()
+    assert errors[0].missing == (1,)
+
+
+def until_reached(port: int) -> socket.socket:
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port))
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)  # between two looks
 
 
 def test_rank_0_listens_at_all_addresses_of_its_name_that_are_of_its_host(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,11 +22,12 @@ class Core:
 
     def __init__(self) -> None:
         self.bell, self._bell = os.pipe()
-        self.news, self.dead, self.proposed = b"", list[int](), list[bytes]()
+        self.news, self.dead, self.proposed = list[bytes](), list[int](), list[bytes]()  # news: in parts
+        self.others_present = 1
         self.decided, self.reported = list[bytes](), list[tuple[int, bool]]()
 
     def collect(self, thorough: bool) -> bytes:
-        return self.news
+        return self.news.pop(0) if self.news else b""
 
     def deaths(self) -> list[int]:
         return self.dead
@@ -42,7 +43,7 @@ class Core:
         self.decided.append(reason)
 
     def num_present(self) -> int:
-        return 1
+        return self.others_present
 
     def report_death(self, rank: int, is_cut_off: bool) -> None:
         self.reported.append((rank, is_cut_off))
@@ -106,9 +107,9 @@ def leader() -> Iterator[Star]:
 
 
 def test_what_a_rank_has_written_is_told_before_its_death(leader: Star) -> None:
-    leader.core.news, leader.core.dead = b"it has closed its communicator", [3]
+    leader.core.news, leader.core.dead = [b"it has closed its communicator"], [3]
     leader.turn(2.0)
-    assert leader.heard(0) == [agents.News(leader.core.news, False), agents.Death(3, False)]
+    assert leader.heard(0) == [agents.News(b"it has closed its communicator", False), agents.Death(3, False)]
 
 
 def test_one_question_asks_for_all_that_wait(root: Star) -> None:
@@ -129,3 +130,10 @@ def test_a_leader_that_loses_rank_0_decides_for_its_host(leader: Star) -> None:
     leader.core.proposed = [b"\2 after", b"\2 a second one"]
     leader.turn(4.0)
     assert leader.core.decided[1:] == [b"\2 after"]
+
+
+def test_a_leader_that_leaves_last_has_told_all_parts_of_its_news(leader: Star) -> None:
+    leader.core.news, leader.core.others_present = [b"first", b"second"], 0
+    leader.agent.leave()
+    leader.turn(1.0)
+    assert leader.heard(0) == [agents.News(b"first", False), agents.News(b"second", False), agents.Leaving()]

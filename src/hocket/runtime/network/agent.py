@@ -134,10 +134,11 @@ class Agent:
         # First, as what a rank writes before it leaves, or dies, has to be told.
         have_all_left = self._is_leaving and self._mirrors.num_present() == 0
         deaths = self._mirrors.deaths()
-        pages = self._mirrors.collect(is_asked)
-        if pages:
+        while pages := self._mirrors.collect(is_asked):
             self._tell_all(News(pages, is_asked))
-        for rank in deaths:  # behind what they had written: who has closed before its process ended, has left
+            if not have_all_left:
+                break  # what is more than a part comes next time; at the end there is none
+        for rank in deaths:  # behind what they had written: a rank that closed before its process ended, has left
             self._tell_all(Death(rank, cut_off=False))
         for reason in self._mirrors.proposals():  # behind the calls to which they belong
             self._propose(reason)

@@ -23,13 +23,12 @@ from hocket.runtime.network.handshake import Credentials, Purpose
 
 STRANGER_SECONDS = 2.0  # within this time, a connection to this rank must prove that it comes from a rank of the job
 MAX_STRANGERS = 64
-PATIENCE_SECONDS = 0.02  # so long none is pushed out by others: ranks of a large job all come at once
+PATIENCE_SECONDS = 0.02  # for this time no stranger is pushed out: the ranks of a large job all come at once
 _MAX_REFUSED = 8
-_BACKLOG = 4096  # where it overflows, the system of a rank tries again only after a second, then after three
+_BACKLOG = 4096  # if it overflows, the system of a rank tries again after a second, and then after three
 _LACKS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENOSPC)  # of descriptors, memory, or watches
-LACK_SECONDS = 0.01  # until one looks again at what the system reports all the while
-_MAX_AT_ONCE = 8  # strangers in a turn; between, those that are here are heard, as each who comes may push one out
-
+LACK_SECONDS = 0.01  # between two looks at what the system reports again and again
+_MAX_AT_ONCE = 8  # new strangers in a turn: each may push out one that is here, so those are heard between two turns
 
 Events = list[tuple[selectors.SelectorKey, int]]
 
@@ -124,7 +123,7 @@ class Gate:
         return True
 
     def complain(self, error: OSError | MemoryError, what: str) -> None:
-        """Say once what this rank lacks; it tries again, and who waits in vain gives up after his timeout."""
+        """Say once what this rank lacks; it tries again, and a rank that waits in vain gives up after its time-out."""
         number = error.errno if isinstance(error, OSError) else errno.ENOMEM
         if number in _LACKS and not self.has_complained:
             self.has_complained = True
@@ -148,7 +147,7 @@ class Gate:
             return False
         if not self._has_room(time.monotonic()):
             self._is_full = True
-            for one in self._listeners:  # who comes waits there, see expire()
+            for one in self._listeners:  # new connections wait in the system, see expire()
                 self._selector.unregister(one)
             return False
         if self._reserve.closed:

@@ -170,6 +170,8 @@ class _Meeting:
             key = job_key()
             offer = Offer(self.arena.descriptor, self.arena.num_bytes, hello, configuration, self._make_door)
             gathered = star.meet(environment, None if key is None else key.key, offer)
+            for link in gathered.links.values():
+                self._undo.callback(link.close)
             return gathered, gathered.key
         if self.tcp:
             hello["doors"] = self._make_door(["127.0.0.1"])

@@ -250,8 +250,10 @@ class _Root(_Side):
 
     def _admit(self, admitted: Admitted) -> None:
         try:
+            if admitted.purpose.communicator != _MEETING:
+                raise ConnectionAbortedError("this connection is for a communicator")
             admitted.connection.send(admitted.greeting)
-        except OSError:  # it has gone
+        except OSError:  # it has gone, or belongs elsewhere
             admitted.connection.close()
             return
         link = SealedLink(admitted.connection, admitted.session, opened_here=False)
@@ -432,8 +434,9 @@ class _Caller(_Side):
                     missing = message.missing
                 elif isinstance(message, kind):
                     return message
-            waits_for_room = [link.connection] if link.has_pending else []
-            select.select([link.connection], waits_for_room, [], min(left, host.CANCEL_SECONDS))
+            poll = select.poll()
+            poll.register(link.connection, select.POLLIN | (select.POLLOUT if link.has_pending else 0))
+            poll.poll(1000 * min(left, host.CANCEL_SECONDS))
             try:
                 link.flush()
                 self._unread += link.receive()
