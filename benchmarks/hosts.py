@@ -12,9 +12,13 @@ The raw exchange (benchmarks/lab/exchange.cpp) is one process at each end, which
 nothing else; an all_reduce of two ranks moves as many, and so does one of more ranks on two hosts, between the hosts.
 Its time is that of C++, without Python. The bound is what no program can beat: these bytes at the rate, and one delay.
 But the link saves up to 256 KiB of its rate while nothing is sent, so a short call may be quicker.
+
+Between hosts, the flat ring is Hocket's own algorithm that takes no notice of hosts, and the prediction is what `hocket
+simulate` says of the algorithm that runs, on the network that `hocket tune --hosts` has measured there.
 """
 
 import argparse
+import json
 import re
 import statistics
 import subprocess
@@ -25,20 +29,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arguments import listed, new_file, num_bytes, one_of, whole
-from comparison import building, machine, report
+from comparison import building, machine, on_hosts, report
 from comparison.measuring import QUICK, Comparison, Effort, say
 from comparison.results import Row, Run, geometric_mean, size_name
 from comparison.values import OPERATIONS
 from peers import ROOT
 
+import hocket
+from hocket.schedule import COLLECTIVES
+
 if TYPE_CHECKING:
     from tests.hosts.lab import Lab
 
-OURS, OURS_ON_HOSTS, RAW = "tcp", "hocket", "raw exchange"
+OURS, OURS_ON_HOSTS, RAW, FLAT, PREDICTED = "tcp", "hocket", "raw exchange", "flat ring", "prediction"
 SIZES, SIZES_ON_HOSTS = (8, 64 << 10, 1 << 20, 64 << 20), (8, 64 << 10, 64 << 20)
 USUAL = ("all_reduce", "all_gather", "broadcast", "send_recv", "all_to_all")
 PEERS = ("gloo", "openmpi", "mpich")
 RAW_SECONDS = 600.0  # limit; 64 MiB take a second at 1 Gbit/s
+MEASURING_SECONDS = 60.0  # limit of `hocket tune --hosts`
+HOCKET = str(Path(sys.executable).with_name("hocket"))
 BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
@@ -107,22 +116,38 @@ def between_hosts(run: Run, arguments: argparse.Namespace, effort: Effort) -> No
         run.rows += rows
         try:
             with Lab(arguments.hosts, rate=arguments.rate, delay_seconds=arguments.delay) as lab:
-                measure(run, rows, OURS_ON_HOSTS, arguments.peers, effort, lab)
+                measure(run, rows, OURS_ON_HOSTS, [FLAT, *arguments.peers], effort, lab)
+                predict(rows, lab)
         except Unavailable as reason:
             sys.exit(f"no hosts: {reason}")
+
+
+def predict(rows: Sequence[Row], lab: "Lab") -> None:
+    """Notes what the simulation says of each row, on the network that the ranks measure."""
+    num_ranks = rows[0].num_ranks
+    commands = on_hosts.of_ranks(lambda rank: [HOCKET, "tune", "--hosts", "--json"], num_ranks, lab)
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+    said = [process.communicate(timeout=MEASURING_SECONDS)[0] for process in started]
+    topology = json.loads(said[0])["topology"]
+    for row in rows:
+        if row.operation in COLLECTIVES:
+            chosen = hocket.explain(row.operation, row.num_bytes, hosts=[num_ranks // len(lab.hosts)] * len(lab.hosts))
+            found = hocket.simulate(row.operation, row.num_bytes, topology=topology, algorithm=chosen.algorithm)
+            row.note(PREDICTED, "touched", found.seconds)
 
 
 def cells(row: Row, ours: str, peers: Sequence[str], link: Link | None) -> list[str]:
     """Returns a line of the table: microseconds, and how many times as quick as the best other one Hocket is."""
     our_times = row.times(ours)
-    found = {name: statistics.median(times) for name in [*peers, RAW] if (times := row.times(name))}
+    others = [*peers, RAW, FLAT, PREDICTED]
+    found = {name: statistics.median(times) for name in others if (times := row.times(name))}
     bound = link.bound_seconds(row) if link else None
     best = min((name for name in peers if name in found), key=lambda name: found[name], default=None)
     ratio = row.ratio(ours, best) if best and our_times else None
     raw = row.ratio(RAW, ours) if row.times(RAW) and our_times else None
     times = [statistics.median(our_times) if our_times else None, *map(found.get, peers)]
     if link:
-        times += [found.get(RAW), bound]
+        times += [found.get(RAW), bound, found.get(FLAT), found.get(PREDICTED)]
     name = f"{row.operation} {size_name(row.num_bytes)}" + (f", 2 x {row.num_ranks // 2}" if link else "")
     microseconds = ["-" if each is None else f"{each * 1e6:.2f}" for each in times]
     return [name, *microseconds, *("-" if each is None else f"{each:.2f}" for each in (ratio, raw))]
@@ -130,7 +155,7 @@ def cells(row: Row, ours: str, peers: Sequence[str], link: Link | None) -> list[
 
 def table(run: Run, peers: Sequence[str], link: Link | None = None) -> str:
     ours = OURS_ON_HOSTS if link else OURS
-    named = ["Hocket", *peers, *((RAW, "bound") if link else ())]
+    named = ["Hocket", *peers, *((RAW, "bound", FLAT, PREDICTED) if link else ())]
     head = ["cell", *(f"{name}, us" for name in named), "best other / Hocket", "Hocket / raw exchange"]
     lines = [head, ["---"] * len(head), *(cells(row, ours, peers, link) for row in run.rows)]
     known = []

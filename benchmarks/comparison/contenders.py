@@ -83,6 +83,7 @@ CONTENDERS = {
         Contender("registered", "hocket", "registered"),
         Contender("no cma", "hocket without cma"),
         Contender("tcp", "hocket over tcp"),
+        Contender("flat ring", "hocket as a ring"),
         Contender("openmpi", "openmpi"),
         Contender("mpich", "mpich"),
         Contender("impi", "impi"),
@@ -95,6 +96,7 @@ OWN_ENVIRONMENT = {
     "hocket": {},
     "hocket without cma": {"HOCKET_CMA": "0"},
     "hocket over tcp": {"HOCKET_TRANSPORT": "tcp"},
+    "hocket as a ring": {"HOCKET_ALGO": "allreduce:ring"},
 }
 
 

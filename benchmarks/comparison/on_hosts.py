@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -51,16 +51,20 @@ def commands(
         environment["OMPI_MCA_btl_sm_backing_directory"] = os.fspath(MEMORY_FOLDER)
         return [lab.hosts[0].command([mpiexec, *launching(group, names, per_host, lab.agent), *rest])], environment
     program = line[:-3]
+    return of_ranks(lambda rank: [*program, str(rank), str(num_ranks), place], num_ranks, lab), environment
+
+
+def of_ranks(program: Callable[[int], Sequence[str]], num_ranks: int, lab: Lab) -> list[list[str]]:
+    """Returns the commands that start a program on Hocket's ranks; each host has as many."""
+    per_host = num_ranks // len(lab.hosts)
     where = {"HOCKET_ADDRESS": f"{lab.hosts[0].name}:{PORT}", "HOCKET_KEY": secrets.token_hex(32)}
     sizes = {"HOCKET_SIZE": str(num_ranks), "HOCKET_LOCAL_SIZE": str(per_host)}
     lines = []
     for rank in range(num_ranks):
         numbers = {"HOCKET_RANK": str(rank), "HOCKET_LOCAL_RANK": str(rank % per_host)}
         own = [f"{name}={value}" for name, value in (where | sizes | numbers).items()]
-        lines.append(
-            lab.hosts[rank // per_host].command(["env", *own, *program, str(rank), str(num_ranks), place]),
-        )
-    return lines, environment
+        lines.append(lab.hosts[rank // per_host].command(["env", *own, *program(rank)]))
+    return lines
 
 
 def launching(group: str, names: str, per_host: int, agent: Path) -> list[str]:
