@@ -151,29 +151,32 @@ void bind_transports(nb::module_ &module) {
             nb::rv_policy::take_ownership, "rank"_a);
     nb::class_<Connections>(module, "Connections")
         .def(
-            "__init__", [](Connections *self, int rank, bool carry_all) { new (self) Connections(rank, carry_all); },
-            "rank"_a, "carry_all"_a = true)
+            "__init__",
+            [](Connections *self, int rank, bool carry_all, int num_rails) {
+                new (self) Connections(rank, carry_all, num_rails);
+            },
+            "rank"_a, "carry_all"_a = true, "num_rails"_a = 1)
         .def_prop_ro("descriptor", &Connections::descriptor, "Readable while connections are wanted.")
         .def(
             "take_wanted",
             [](Connections &self) {
-                std::vector<std::tuple<std::uint64_t, int, int>> found;
-                for (const auto &[communicator, from, to] : self.take_wanted())
-                    found.emplace_back(communicator, from, to);
+                std::vector<std::tuple<std::uint64_t, int, int, int, int>> found;
+                for (const auto &[communicator, from, to, rail] : self.take_wanted())
+                    found.emplace_back(communicator, from, to, rail.number, rail.num_rails);
                 return found;
             },
-            "Those that are wanted, each once: communicator, from, to.")
+            "Those that are wanted, each once: communicator, from, to, rail, number of rails.")
         .def("has", &Connections::has, "communicator"_a)
         .def(
             "give",
-            [](Connections &self, std::uint64_t communicator, int from, int to, int descriptor,
+            [](Connections &self, std::uint64_t communicator, int from, int to, int rail, int num_rails, int descriptor,
                const nb::bytes &greeting) {
                 const auto *const first = static_cast<const std::byte *>(greeting.data());
-                self.give({.communicator = communicator, .from = from, .to = to}, descriptor,
+                self.give({.communicator = communicator, .from = from, .to = to, .rail = {rail, num_rails}}, descriptor,
                           Bytes(first, greeting.size()));
             },
-            "communicator"_a, "from_"_a, "to"_a, "descriptor"_a, "greeting"_a = nb::bytes("", 0),
-            "A connection that was opened or admitted, for the core to close.");
+            "communicator"_a, "from_"_a, "to"_a, "rail"_a, "num_rails"_a, "descriptor"_a,
+            "greeting"_a = nb::bytes("", 0), "A connection that was opened or admitted, for the core to close.");
     nb::class_<TcpTransport, Transport>(module, "TcpTransport")
         .def(
             "__init__",
@@ -181,7 +184,9 @@ void bind_transports(nb::module_ &module) {
                 new (self) TcpTransport(connections.thread(), static_cast<std::size_t>(num_ranks), [](int) {}, [] {});
             },
             "connections"_a, "num_ranks"_a, nb::keep_alive<1, 2>())
-        .def("connect_to", &TcpTransport::connect_to, "peer"_a, "descriptor"_a)
+        .def(
+            "connect_to", [](TcpTransport &self, int peer, int descriptor) { self.connect_to(peer, descriptor); },
+            "peer"_a, "descriptor"_a)
         .def(
             "connect_from", [](TcpTransport &self, int peer, int descriptor) { self.connect_from(peer, descriptor); },
             "peer"_a, "descriptor"_a)

@@ -19,10 +19,7 @@ Channels::Channels(Context &context, const std::vector<int> &members, int rank, 
         return;
     }
     name_ = name_of(members[0], offsets[0], generation, lane);
-    const auto want = [this, members](int peer) {
-        connections_->want(
-            {.communicator = name_, .from = connections_->rank(), .to = members[static_cast<std::size_t>(peer)]});
-    };
+    const auto want = [this, members](int peer) { connections_->want(name_, members[static_cast<std::size_t>(peer)]); };
     ControlPage &own = memory_.control(rank);
     *tcp_ = std::make_unique<TcpTransport>(connections_->thread(), members.size(), want, [&own] { own.ring(); });
     both_.emplace(std::vector<Transport *>{&memory_, tcp_->get()}, std::move(via));

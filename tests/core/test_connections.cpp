@@ -170,9 +170,42 @@ TEST(a_rank_that_only_waits_for_a_number_sees_that_the_way_is_broken) {
     CHECK(one.is_broken(1) && one.awaits_room(1));
 }
 
+/// What the first of two rails does not take holds up its own frames only, until their turn comes.
+TEST(frames_take_turns_on_the_rails) {
+    NetworkThread thread;
+    TcpTransport one(thread, 2, [](int) {}, [] {}), other(thread, 2, [](int) {}, [] {});
+    const std::array<Pair, 2> rails;
+    const auto bytes = counted(piece_bytes);
+    one.connect_to(1, rails[1].ends[0], {1, 2});
+    CHECK(one.post(std::array{1}, bytes, 7, {}).num_bytes == 0, "a rail is still missing");
+    one.connect_to(1, rails[0].ends[0], {0, 2});
+    other.connect_from(0, rails[0].ends[1], {}, {0, 2});
+    other.connect_from(0, rails[1].ends[1], {}, {1, 2});
+    const std::array<Pair, 1> another;
+    other.connect_from(0, another[0].ends[1], {}, {0, 2});
+    std::byte first{};
+    CHECK(recv(another[0].ends[0], &first, 1, 0) == 0, "a second connection of a rail is closed");
+    ::close(another[0].ends[0]);
+
+    const Manner lent{.way = Way::stream};
+    while (one.post(std::array{1}, bytes, 7, lent).num_bytes > 0) one.flush();
+    const std::uint64_t num_posted = one.posted(1), num_released = one.released(1);
+    CHECK(num_released < num_posted && num_posted - num_released <= 2, num_released, "of", num_posted);
+    for (std::uint64_t frame = 0; frame < num_posted; ++frame) {
+        for (std::size_t read = 0; read < bytes.size();) {
+            const View view = other.view(0);
+            CHECK(std::ranges::equal(view.bytes, Bytes(bytes).subspan(read, view.bytes.size())));
+            other.release(0, view.bytes.size());
+            read += view.bytes.size();
+            one.released(1);
+        }
+    }
+    CHECK(one.released(1) == num_posted && other.view(0).bytes.empty() && !other.is_broken(0));
+}
+
 TEST(fixtures_over_connections) {
-    for (const int num_ranks : {2, 3, 5}) {
-        World world(num_ranks, {.as_processes = true, .over_connections = true});
+    for (const auto &[num_ranks, num_rails] : {std::pair{2, 1}, {3, 2}, {5, 1}}) {
+        World world(num_ranks, {.as_processes = true, .over_connections = true, .num_rails = num_rails});
         world.run([&](Rank &rank) {
             run_fixtures(rank);
             rank.communicator().close(do_nothing);

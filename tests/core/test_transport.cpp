@@ -22,26 +22,29 @@ namespace {
 constexpr std::uint32_t tag = 7;
 
 /// The ends of all ranks. `sockets`: those of the system within a process, which deliver at once. `mixed`: rank 0 and 1
-/// share memory, and each reaches rank 2 by single bytes.
-enum class Over { bytes, sockets, threads, processes, attached, paced, mixed };
+/// share memory, and each reaches rank 2 by single bytes. `rails`: three sockets for each channel.
+enum class Over { bytes, sockets, rails, threads, processes, attached, paced, mixed };
+
+bool is_connected(Over over) { return over == Over::sockets || over == Over::rails; }
 
 NetworkThread &network_thread() {
     static NetworkThread thread;
     return thread;
 }
 
-std::vector<std::unique_ptr<TcpTransport>> joined_by_sockets(int num_ranks) {
+std::vector<std::unique_ptr<TcpTransport>> joined_by_sockets(int num_ranks, int num_rails) {
     std::vector<std::unique_ptr<TcpTransport>> ends;
     for (int rank = 0; rank < num_ranks; ++rank) {
         ends.push_back(std::make_unique<TcpTransport>(network_thread(), num_ranks, [](int) {}, [] {}));
     }
     for (int from = 0; from < num_ranks; ++from) {
         for (int to = 0; to < num_ranks; ++to) {
-            std::array<int, 2> pair{};
-            if (from == to) continue;
-            CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair.data()) == 0);
-            ends[from]->connect_to(to, pair[0]);
-            ends[to]->connect_from(from, pair[1]);
+            for (int rail = 0; from != to && rail < num_rails; ++rail) {
+                std::array<int, 2> pair{};
+                CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair.data()) == 0);
+                ends[from]->connect_to(to, pair[0], {rail, num_rails});
+                ends[to]->connect_from(from, pair[1], {}, {rail, num_rails});
+            }
         }
     }
     return ends;
@@ -50,8 +53,8 @@ std::vector<std::unique_ptr<TcpTransport>> joined_by_sockets(int num_ranks) {
 struct Ends {
     explicit Ends(Over over, int num_ranks = 3) {
         const auto streams = std::make_shared<ByteStreams>(num_ranks);
-        if (over == Over::sockets) {
-            for (auto &end : joined_by_sockets(num_ranks)) {
+        if (is_connected(over)) {
+            for (auto &end : joined_by_sockets(num_ranks, over == Over::rails ? 3 : 1)) {
                 all.push_back(end.get());
                 owned.push_back(std::move(end));
             }
@@ -88,8 +91,8 @@ struct Ends {
     std::vector<Transport *> all;
 };
 
-constexpr std::array every{Over::bytes,    Over::sockets, Over::threads, Over::processes,
-                           Over::attached, Over::paced,   Over::mixed};
+constexpr std::array every{Over::bytes,     Over::sockets,  Over::rails, Over::threads,
+                           Over::processes, Over::attached, Over::paced, Over::mixed};
 
 /// Waits, as what is on a slow link comes in time.
 View await(Transport &reader, int peer) {
@@ -186,7 +189,7 @@ TEST(transports_change_nothing_when_they_are_looked_at) {
             CHECK(view.bytes[0] == bytes[0] && view.tag == tag && ends[1].view(2).bytes.empty());
         }
         CHECK(ends[0].posted(1) == posted && ends[1].posted(0) == 0);
-        CHECK(ends[0].released(1) == (over == Over::sockets ? posted : 0), "the system holds what is in a socket");
+        CHECK(ends[0].released(1) == (is_connected(over) ? posted : 0), "the system holds what is in a socket");
         CHECK(read(ends[1], 0, taken.num_bytes).size() == taken.num_bytes && ends[0].released(1) == posted);
     }
 }
@@ -218,7 +221,7 @@ TEST(transports_refuse_what_has_no_room_and_tell_numbers_all_the_same) {
 TEST(transports_say_what_is_on_its_way) {
     for (const Over over : every) {
         Ends ends(over);
-        if (over == Over::sockets) continue; // nobody knows what is still inside
+        if (is_connected(over)) continue; // nobody knows what is still inside
         CHECK(!ends[1].is_coming(0) && ends[1].until_arrival(Clock::now()) == std::chrono::nanoseconds::max());
         const auto since = Clock::now();
         CHECK(ends[0].post(std::array{1}, counted(1), tag, {}).num_bytes == 1);
@@ -236,7 +239,7 @@ TEST(windows_are_written_by_their_peer_until_they_are_withdrawn) {
     for (const Over over : every) {
         Ends ends(over);
         Windows *const writer = ends[0].windows(), *const reader = ends[1].windows();
-        CHECK((writer == nullptr) == (over == Over::bytes || over == Over::sockets || over == Over::paced));
+        CHECK((writer == nullptr) == (over == Over::bytes || is_connected(over) || over == Over::paced));
         if (writer == nullptr) continue;
         const std::size_t size = 10'000;
         Buffer memory((*ends.world)[1].arena, Memory::registered, size);

@@ -110,7 +110,7 @@ World::World(int num_ranks, WorldOptions options) : ranks_(static_cast<std::size
     }
     if (hosts_) hosts_->open(std::move(contexts));
     if (hosts_ || options.over_connections)
-        switchboard_ = std::make_unique<Switchboard>(num_ranks, options.over_connections);
+        switchboard_ = std::make_unique<Switchboard>(num_ranks, options.over_connections, options.num_rails);
     const std::vector<std::uint32_t> generations(members.size());
     for (Rank &rank : ranks_) {
         for (const auto &offsets : endpoints) {
@@ -120,9 +120,10 @@ World::World(int num_ranks, WorldOptions options) : ranks_(static_cast<std::size
     }
 }
 
-Switchboard::Switchboard(int num_ranks, bool carry_all) : stop_(eventfd(0, EFD_CLOEXEC)) {
+Switchboard::Switchboard(int num_ranks, bool carry_all, int num_rails) : stop_(eventfd(0, EFD_CLOEXEC)) {
     CHECK(stop_ >= 0);
-    for (int rank = 0; rank < num_ranks; ++rank) ends_.push_back(std::make_shared<Connections>(rank, carry_all));
+    for (int rank = 0; rank < num_ranks; ++rank)
+        ends_.push_back(std::make_shared<Connections>(rank, carry_all, num_rails));
     thread_ = std::thread([this] { run(); });
 }
 
@@ -140,7 +141,7 @@ void Switchboard::run() {
     constexpr std::array<std::byte, 32> greeting{};
     while (poll(all.data(), all.size(), -1) > 0 && all.back().revents == 0) {
         for (const auto &end : ends_) {
-            for (const ChannelName &name : end->take_wanted()) {
+            for (const ConnectionName &name : end->take_wanted()) {
                 std::array<int, 2> pair{};
                 CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) == 0);
                 ends_[static_cast<std::size_t>(name.to)]->give(name, pair[1], greeting);

@@ -76,6 +76,7 @@ struct WorldOptions {
     std::chrono::nanoseconds latency{0};
     /// Ranks are joined by sockets of the system, which somebody connects when they are wanted.
     bool over_connections = false;
+    int num_rails = 1;
     /// The number of ranks on each host, where they are on several: then connections carry what goes to other hosts.
     std::vector<int> hosts{};
 };
@@ -83,7 +84,7 @@ struct WorldOptions {
 /// Connects the ranks of a world when they want it, in a thread of its own.
 class Switchboard {
   public:
-    Switchboard(int num_ranks, bool carry_all);
+    Switchboard(int num_ranks, bool carry_all, int num_rails);
     Switchboard(const Switchboard &) = delete;
     Switchboard &operator=(const Switchboard &) = delete;
     ~Switchboard();

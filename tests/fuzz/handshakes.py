@@ -11,6 +11,7 @@ from tests.fuzz import inputs
 JOB = Credentials(bytes(range(32)), "0badcafe", 4, 0x1234)
 RANK = 1
 CHALLENGE = b"hocket\x00\x01" + bytes(range(100, 132))
+_CHALLENGE_BYTES, _OPENING_BYTES, _ANSWER_BYTES = 40, 50, 82
 _ADMIT, _ADMIT_SIGNED, _ANSWER, _GREET = range(4)
 
 
@@ -33,9 +34,9 @@ def handle(data: bytes) -> None:
         answered = handshake.answer(JOB, Purpose(7, 2, 1), said)
         assert (answered is not None) == (len(said) == 40 and said[:8] == b"hocket\x00\x01")
         if answered is not None:
-            opening = answered[0][:48]
-            assert opening[32:] == struct.pack("<QII", 7, 2, 1)
-            assert answered[0][48:] == proof(JOB, b"opens", said, opening)
+            opening = answered[0][:_OPENING_BYTES]
+            assert opening[32:] == struct.pack("<QIIBB", 7, 2, 1, 0, 1)
+            assert answered[0][_OPENING_BYTES:] == proof(JOB, b"opens", said, opening)
             assert answered[1] == proof(JOB, b"admits", said, opening)
     else:
         expected = proof(JOB, b"admits", CHALLENGE)
@@ -44,13 +45,13 @@ def handle(data: bytes) -> None:
 
 def _check_admitted(answered: bytes) -> None:
     admitted = handshake.admit(JOB, RANK, CHALLENGE, answered)
-    said, proved = answered[:48], answered[48:]
-    if len(answered) != 80 or proved != proof(JOB, b"opens", CHALLENGE, said):
+    said, proved = answered[:_OPENING_BYTES], answered[_OPENING_BYTES:]
+    if len(answered) != _ANSWER_BYTES or proved != proof(JOB, b"opens", CHALLENGE, said):
         assert admitted is None, "an answer without its proof is let in"
         return
-    communicator, source, target = struct.unpack("<QII", said[32:])
-    belongs = target == RANK and source < JOB.size and source != RANK
-    expected = (Purpose(communicator, source, target), proof(JOB, b"admits", CHALLENGE, said))
+    communicator, source, target, rail, num_rails = struct.unpack("<QIIBB", said[32:])
+    belongs = target == RANK and source < JOB.size and source != RANK and rail < num_rails
+    expected = (Purpose(communicator, source, target, rail, num_rails), proof(JOB, b"admits", CHALLENGE, said))
     assert admitted == (expected if belongs else None)
 
 
@@ -64,7 +65,6 @@ _OTHERS = [  # who may have recorded something: the job itself, and others that 
     Credentials(JOB.key, JOB.name, 5, JOB.layout),
     Credentials(JOB.key, JOB.name, JOB.size, 0x1235),
 ]
-_CHALLENGE_BYTES, _OPENING_BYTES = 40, 48
 
 
 def draw_forgery(choose: Random) -> bytes:
@@ -72,14 +72,14 @@ def draw_forgery(choose: Random) -> bytes:
     challenge = b"hocket\x00\x01" + choose.randbytes(32)
     other = challenge if choose.random() < 0.3 else b"hocket\x00\x01" + choose.randbytes(32)
     recorded = _OTHERS[int(choose.random() * len(_OTHERS))]
-    opening = choose.randbytes(32) + struct.pack("<QII", 7, 2 if choose.random() < 0.8 else 3, RANK)
+    opening = choose.randbytes(32) + struct.pack("<QIIBB", 7, 2 if choose.random() < 0.8 else 3, RANK, 0, 1)
     if recorded is JOB and other == challenge:  # of this very handshake, only the greeting to another answer
         answered = opening + proof(JOB, b"admits", challenge, choose.randbytes(32) + opening[32:])
     else:
         answered = opening + proof(recorded, b"opens" if choose.random() < 0.8 else b"admits", other, opening)
     if choose.random() < 0.5:
         answered = inputs.mutate([answered], choose)
-        answered = answered if choose.random() < 0.3 else answered[:80].ljust(80, b"\0")
+        answered = answered if choose.random() < 0.3 else answered[:_ANSWER_BYTES].ljust(_ANSWER_BYTES, b"\0")
     return challenge + answered
 
 

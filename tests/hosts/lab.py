@@ -6,8 +6,8 @@
         second.run(["python", "client.py", first.address])
         lab.cut(second)
 
-A host has interfaces (lo, eth0), a name, /etc/hosts, /dev/shm and System V memory of its own. Other files, process
-numbers and cores are those of the machine.
+A host has interfaces (lo, eth0; with `rails` also eth1 and so on, each in another network), a name, /etc/hosts,
+/dev/shm and System V memory of its own. Other files, process numbers and cores are those of the machine.
 
 Nothing of this has a name outside, so labs that run at once do not meet, and there is nothing to sweep: each host is
 kept by a process (keeper.py) that ends with its maker, however the maker ends, and ends all processes of the host
@@ -83,12 +83,17 @@ def configure(keeper: int, program: str, lines: Sequence[str]) -> None:
 class Host:
     """One host of a lab."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, rails: int = 1) -> None:
         self.name = f"host{number}"
         self.address, self.address6 = f"10.77.0.{number + 1}", f"fd77::{number + 1:x}"
+        self.rails = [f"10.77.{rail}.{number + 1}" for rail in range(rails)]
         self.processes: list[subprocess.Popen[Any]] = []
         self.environment: dict[str, str] = {}  # what the lab adds to that of every process
         self.keeper = 0
+
+    def port(self, rail: int) -> str:
+        """Return the name of the other end of a cable, at its switch."""
+        return f"{self.name}.{rail}"
 
     def command(self, argv: Sequence[str | Path], folder: Path | None = None) -> list[str]:
         """Return the command that runs `argv` on this host, in this folder or the present one, without a parent."""
@@ -134,16 +139,17 @@ class Lab:
         delay_seconds: float = 0.0,
         loss: float = 0.0,
         seed: int = 0,
+        rails: int = 1,
     ) -> None:
-        """rate: of each host in each direction, as tc says it ("1gbit"); None for as much as the machine can.
+        """rate: of each interface in each direction, as tc says it ("1gbit"); None for as much as the machine can.
 
         delay_seconds: of one way; loss: the share of lost frames, at random with this seed. Both need two hosts: an
         emulator carries the frames between them, at up to some Gbit/s.
         """
         self._is_emulated = delay_seconds > 0.0 or loss > 0.0
-        if self._is_emulated and num_hosts != 2:
-            raise ValueError(f"{num_hosts} hosts: delay and loss are those of a link between 2 hosts")
-        self.hosts = [Host(number) for number in range(num_hosts)]
+        if self._is_emulated and (num_hosts, rails) != (2, 1):
+            raise ValueError(f"{num_hosts} hosts, {rails} rails: delay and loss are those of one link between 2 hosts")
+        self.hosts = [Host(number, rails) for number in range(num_hosts)]
         self._rate, self._delay_seconds, self._loss, self._seed = rate, delay_seconds, loss, seed
         self._keepers: list[subprocess.Popen[str]] = []  # of the hosts, then of the switch
         self._link: subprocess.Popen[str] | None = None
@@ -196,21 +202,26 @@ class Lab:
             self._join()
         for host in self.hosts:
             host.environment = {KEEPERS: " ".join(known)}
-            addresses = [f"address add {host.address}/24 dev eth0", f"address add {host.address6}/64 dev eth0 nodad"]
-            configure(host.keeper, "ip", ["link set lo up", "link set eth0 up", *addresses])
-            self._limit(host.keeper, ["eth0"])
+            lines = ["link set lo up", f"address add {host.address6}/64 dev eth0 nodad"]
+            for rail, address in enumerate(host.rails):
+                lines += [f"link set eth{rail} up", f"address add {address}/24 dev eth{rail}"]
+            configure(host.keeper, "ip", lines)
+            self._limit(host.keeper, [f"eth{rail}" for rail in range(len(host.rails))])
 
     def _join(self) -> None:
-        """Make the switch, a bridge in a network of its own, and plug in all hosts."""
-        switch = self._keepers[-1].pid
-        lines = ["link add name switch type bridge mcast_snooping 0", "link set switch up"]
-        for host in self.hosts:
-            lines += [
-                f"link add name {host.name} type veth peer name eth0 netns {host.keeper}",
-                f"link set {host.name} master switch up",
-            ]
+        """Make a switch for each rail, a bridge in a network of its own, and plug in all hosts."""
+        switch, ports = self._keepers[-1].pid, []
+        lines = []
+        for rail in range(len(self.hosts[0].rails)):
+            lines += [f"link add name switch{rail} type bridge mcast_snooping 0", f"link set switch{rail} up"]
+            for host in self.hosts:
+                ports.append(host.port(rail))
+                lines += [
+                    f"link add name {ports[-1]} type veth peer name eth{rail} netns {host.keeper}",
+                    f"link set {ports[-1]} master switch{rail} up",
+                ]
         configure(switch, "ip", lines)
-        self._limit(switch, [host.name for host in self.hosts])
+        self._limit(switch, ports)
 
     def _emulate(self) -> None:
         ends = [str(host.keeper) for host in self.hosts]
@@ -223,21 +234,22 @@ class Lab:
             lines = [f"qdisc add dev {name} root tbf rate {self._rate} {QUEUE}" for name in interfaces]
             configure(keeper, "tc", lines)
 
-    def cut(self, host: Host) -> None:
-        """Pull the cable of the host: nothing comes, nothing goes, and nobody is told. Addresses stay."""
-        self._plug(host, is_in=False)
+    def cut(self, host: Host, rail: int | None = None) -> None:
+        """Pull a cable of the host, or all: nothing comes, nothing goes, and nobody is told. Addresses stay."""
+        self._plug(host, rail, is_in=False)
 
     def mend(self, host: Host) -> None:
-        """Plug the cable of the host in again."""
-        self._plug(host, is_in=True)
+        """Plug all cables of the host in again."""
+        self._plug(host, None, is_in=True)
 
-    def _plug(self, host: Host, is_in: bool) -> None:
+    def _plug(self, host: Host, rail: int | None, is_in: bool) -> None:
         if self._link is not None:
             word = "mend" if is_in else "cut"
             tell(self._link, word)
             await_answer(self._link, word)
         else:
-            configure(self._keepers[-1].pid, "ip", [f"link set {host.name} {'up' if is_in else 'down'}"])
+            ports = [host.port(one) for one in range(len(host.rails)) if rail in (one, None)]
+            configure(self._keepers[-1].pid, "ip", [f"link set {port} {'up' if is_in else 'down'}" for port in ports])
 
     def loss(self, host: Host, port: int, share: float) -> None:
         """From now on, lose this share of the packets that come to the host from or to a TCP port, at random.

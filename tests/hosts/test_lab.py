@@ -290,5 +290,5 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_delay_and_loss_are_for_two_hosts() -> None:
-    with pytest.raises(ValueError, match="3 hosts: delay and loss"):
+    with pytest.raises(ValueError, match="3 hosts, 1 rails: delay and loss"):
         Lab(3, delay_seconds=0.001)

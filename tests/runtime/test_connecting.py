@@ -153,7 +153,7 @@ def test_no_descriptor_left_is_no_fault_of_the_other_end(open_port: Address, mon
     def refuse(*_: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr(connecting, "_open", refuse)
+    monkeypatch.setattr(connecting, "begin", refuse)
     with pytest.raises(ResourceError, match="ulimit -n"):
         connect([open_port], soon())
 

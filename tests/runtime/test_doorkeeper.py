@@ -24,14 +24,14 @@ class Core:
 
     def __init__(self) -> None:
         self.descriptor, self._bell = os.pipe()
-        self.wanted: list[tuple[int, int, int]] = []
+        self.wanted: list[tuple[int, ...]] = []
         self.given: list[tuple[Purpose, socket.socket, bytes]] = []
         self.communicators = {PURPOSE.communicator}
 
     def ring(self) -> None:
         os.write(self._bell, bytes(1))
 
-    def take_wanted(self) -> list[tuple[int, int, int]]:
+    def take_wanted(self) -> list[tuple[int, ...]]:
         os.read(self.descriptor, 64)
         found, self.wanted = self.wanted, []
         return found
@@ -39,8 +39,11 @@ class Core:
     def has(self, communicator: int) -> bool:
         return communicator in self.communicators
 
-    def give(self, communicator: int, source: int, target: int, descriptor: int, greeting: bytes) -> None:
-        self.given.append((Purpose(communicator, source, target), socket.socket(fileno=descriptor), greeting))
+    def give(
+        self, communicator: int, source: int, target: int, rail: int, num_rails: int, descriptor: int, greeting: bytes
+    ) -> None:
+        purpose = Purpose(communicator, source, target, rail, num_rails)
+        self.given.append((purpose, socket.socket(fileno=descriptor), greeting))
 
     def close(self) -> None:
         for _, connection, _ in self.given:
@@ -151,7 +154,7 @@ def test_of_many_that_come_at_once_none_is_pushed_out_before_it_could_answer(
 def test_a_rank_that_does_not_answer_yet_is_visited_again(
     door: Doorkeeper, core: Core, elsewhere: socket.socket
 ) -> None:
-    core.wanted.append((5, 0, 1))
+    core.wanted.append(Purpose(5, 0, 1))
     core.ring()
     until(lambda: any(one.pause > 0.02 for one in door._visits), "it is refused more than once")
     elsewhere.listen()
@@ -166,16 +169,16 @@ def test_a_rank_that_does_not_answer_yet_is_visited_again(
             connection.sendall(challenged)
             answered = connection.recv(handshake.ANSWER_BYTES, socket.MSG_WAITALL)
             admitted = handshake.admit(CREDENTIALS, 1, challenged, answered)
-            assert admitted is not None and admitted[0] == (5, 0, 1)
+            assert admitted is not None and admitted[0] == Purpose(5, 0, 1)
             assert core.given == [], "not before the other end has proved who it is"
             connection.sendall(bytes(handshake.GREETING_BYTES) if attempt == "has another key" else admitted[1])
             if attempt == "belongs here":
                 until(lambda: core.given != [], "it is handed over")
-    assert core.given[0][0] == (5, 0, 1) and door._visits == []
+    assert core.given[0][0] == Purpose(5, 0, 1) and door._visits == []
 
 
 def test_what_a_communicator_wanted_that_has_left_is_forgotten(door: Doorkeeper, core: Core) -> None:
-    core.wanted.append((5, 0, 1))
+    core.wanted.append(Purpose(5, 0, 1))
     core.ring()
     until(lambda: door._visits != [], "it sets out")
     core.communicators.clear()

@@ -44,7 +44,11 @@ def test_another_job_is_not_let_in(other: Credentials) -> None:
     assert handshake.admit(JOB, 1, challenged, answered) is None
 
 
-@pytest.mark.parametrize("purpose", [Purpose(7, 2, 3), Purpose(7, 1, 1), Purpose(7, 4, 1)], ids=["to", "self", "none"])
+@pytest.mark.parametrize(
+    "purpose",
+    [Purpose(7, 2, 3), Purpose(7, 1, 1), Purpose(7, 4, 1), Purpose(7, 2, 1, 2, 2)],
+    ids=["to", "self", "none", "rail"],
+)
 def test_a_connection_leads_from_another_rank_of_the_job_to_this_one(purpose: Purpose) -> None:
     challenged, answered, _ = opened(purpose=purpose)
     assert handshake.admit(JOB, 1, challenged, answered) is None

@@ -1,7 +1,6 @@
 #include "transport/tcp/connections.h"
 
 #include "base/error.h"
-#include "transport/tcp/tcp.h"
 
 #include <algorithm>
 #include <iterator>
@@ -11,8 +10,8 @@
 
 namespace hocket {
 
-Connections::Connections(int rank, bool carry_all)
-    : rank_(rank), carry_all_(carry_all), wanted_bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+Connections::Connections(int rank, bool carry_all, int num_rails)
+    : rank_(rank), carry_all_(carry_all), num_rails_(num_rails), wanted_bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (wanted_bell_ < 0) throw Failure::resource("eventfd");
 }
 
@@ -21,7 +20,7 @@ Connections::~Connections() {
     ::close(wanted_bell_);
 }
 
-std::vector<ChannelName> Connections::take_wanted() {
+std::vector<ConnectionName> Connections::take_wanted() {
     const std::scoped_lock lock(mutex_);
     std::uint64_t number = 0;
     static_cast<void>(::read(wanted_bell_, &number, sizeof number));
@@ -33,9 +32,11 @@ void Connections::ring() const {
     static_cast<void>(::write(wanted_bell_, &one, sizeof one));
 }
 
-void Connections::want(const ChannelName &name) {
+void Connections::want(std::uint64_t communicator, int to) {
     const std::scoped_lock lock(mutex_);
-    wanted_.push_back(name);
+    for (int number = 0; number < num_rails_; ++number) {
+        wanted_.push_back({.communicator = communicator, .from = rank_, .to = to, .rail = {number, num_rails_}});
+    }
     ring();
 }
 
@@ -44,7 +45,7 @@ bool Connections::has(std::uint64_t communicator) {
     return entries_.contains(communicator);
 }
 
-void Connections::give(const ChannelName &name, int descriptor, Bytes greeting) {
+void Connections::give(const ConnectionName &name, int descriptor, Bytes greeting) {
     const std::scoped_lock lock(mutex_);
     if (const auto entry = entries_.find(name.communicator); entry != entries_.end())
         return hand_over(entry->second, name, descriptor, greeting);
@@ -81,11 +82,11 @@ void Connections::enter(std::uint64_t communicator, TcpTransport &transport, std
 void Connections::leave(std::uint64_t communicator) {
     const std::scoped_lock lock(mutex_);
     entries_.erase(communicator);
-    std::erase_if(wanted_, [=](const ChannelName &name) { return name.communicator == communicator; });
+    std::erase_if(wanted_, [=](const ConnectionName &name) { return name.communicator == communicator; });
     ring();
 }
 
-void Connections::hand_over(const Entry &entry, const ChannelName &name, int descriptor, Bytes greeting) const {
+void Connections::hand_over(const Entry &entry, const ConnectionName &name, int descriptor, Bytes greeting) const {
     const bool is_own = name.from == rank_;
     const auto peer = std::ranges::find(entry.ranks, is_own ? name.to : name.from);
     if (peer == entry.ranks.end() || (is_own ? name.from : name.to) != rank_) {
@@ -93,8 +94,8 @@ void Connections::hand_over(const Entry &entry, const ChannelName &name, int des
         return;
     }
     const auto number = static_cast<int>(peer - entry.ranks.begin());
-    if (is_own) entry.transport->connect_to(number, descriptor);
-    else entry.transport->connect_from(number, descriptor, greeting);
+    if (is_own) entry.transport->connect_to(number, descriptor, name.rail);
+    else entry.transport->connect_from(number, descriptor, greeting, name.rail);
 }
 
 } // namespace hocket

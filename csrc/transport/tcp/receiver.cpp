@@ -63,11 +63,12 @@ bool Receiver::begin_frame() {
     return is_begun_ = true;
 }
 
-void Receiver::release(std::size_t num_bytes) {
+bool Receiver::release(std::size_t num_bytes) {
     num_released_ += num_bytes;
-    if (num_released_ < frame_.num_bytes) return;
+    if (num_released_ < frame_.num_bytes) return false;
     begin_ += frame_.num_in_all();
     is_begun_ = false;
+    return true;
 }
 
 /// However fast the peer sends, this ends: where there is more than was asked for at first, it reads what has come by

@@ -28,7 +28,8 @@ class Receiver {
 
     /// What has come of the first frame and is not released yet. False: the peer has sent something else than frames.
     bool look(View &found);
-    void release(std::size_t num_bytes);
+    /// Whether that was the rest of a frame.
+    bool release(std::size_t num_bytes);
     /// Whether the peer has ended what it sends, and all of that has come.
     bool has_ended() const { return has_ended_; }
 

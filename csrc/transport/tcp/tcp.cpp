@@ -26,7 +26,7 @@ TcpTransport::~TcpTransport() {
     ::close(poll_);
     for (const Peer &peer : peers_) {
         if (Forward *const to = peer.to.load()) {
-            to->frames->end_loan();
+            to->end_loans();
             to->numbers.latest(); // the system drops what it has still to send if it closes over something unread
             delete to;
         }
@@ -36,28 +36,62 @@ TcpTransport::~TcpTransport() {
 
 // Connections ---------------------------------------------------------------------------------------------------------
 
-void TcpTransport::connect_to(int peer, int descriptor) {
-    auto made = std::make_unique<Forward>(descriptor);
-    Forward *nothing = nullptr;
+void TcpTransport::connect_to(int number, int descriptor, Rail rail) {
+    Peer &peer = at(number);
+    auto made = std::make_shared<Sender>(descriptor);
+    const std::scoped_lock lock(peer.mutex);
     look_at(descriptor);
-    if (at(peer).to.compare_exchange_strong(nothing, made.get())) {
-        const Forward &to = *made.release();
-        if (has_ended_.load()) to.frames->end();
+    if (peer.to.load() == nullptr && add(peer.rails_to, std::move(made), rail) && are_complete(peer.rails_to)) {
+        auto *const to = new Forward(std::exchange(peer.rails_to, {}));
+        peer.to.store(to);
+        if (has_ended_.load()) to->end();
     }
     ring_();
 }
 
-void TcpTransport::connect_from(int peer, int descriptor, Bytes greeting) {
-    auto made = std::make_unique<Back>(descriptor);
-    const std::scoped_lock lock(at(peer).telling);
-    Back *nothing = nullptr;
+void TcpTransport::connect_from(int number, int descriptor, Bytes greeting, Rail rail) {
+    Peer &peer = at(number);
+    auto made = std::make_shared<Sender>(descriptor);
+    const std::scoped_lock lock(peer.mutex);
     look_at(descriptor);
-    if (at(peer).from.compare_exchange_strong(nothing, made.get())) {
-        const Back &back = *made.release();
-        back.numbers->send(greeting, {}, {}, false);
-        if (at(peer).number != 0) send_number(back, at(peer).number);
+    if (peer.from.load() == nullptr && add(peer.rails_from, made, rail)) {
+        made->send(greeting, {}, {}, false);
+        if (are_complete(peer.rails_from)) {
+            auto *const back = new Back(std::exchange(peer.rails_from, {}));
+            peer.from.store(back);
+            if (peer.number != 0) send_number(*back, peer.number);
+        }
     }
     ring_();
+}
+
+/// False: this rail has a connection already, or others of the channel came with another number of rails.
+bool TcpTransport::add(Rails &rails, std::shared_ptr<Sender> made, Rail rail) {
+    if (rails.empty()) rails.resize(static_cast<std::size_t>(rail.num_rails));
+    const auto number = static_cast<std::size_t>(rail.number);
+    if (rails.size() != static_cast<std::size_t>(rail.num_rails) || rails.at(number) != nullptr) return false;
+    rails[number] = std::move(made);
+    return true;
+}
+
+bool TcpTransport::are_complete(const Rails &rails) {
+    return std::ranges::all_of(rails, [](const auto &rail) { return rail != nullptr; });
+}
+
+TcpTransport::Back::Back(Rails all) : rails(std::move(all)) {
+    for (const auto &rail : rails) frames.emplace_back(rail->descriptor());
+}
+
+bool TcpTransport::Forward::is_broken() const {
+    return numbers.has_ended() || std::ranges::any_of(rails, [](const auto &rail) { return rail->is_broken(); });
+}
+
+void TcpTransport::Forward::end_loans() const {
+    for (const auto &rail : rails) rail->end_loan();
+}
+
+void TcpTransport::Forward::end() const {
+    for (const auto &rail : rails) rail->end();
 }
 
 void TcpTransport::look_at(int descriptor) const {
@@ -85,13 +119,13 @@ std::chrono::nanoseconds TcpTransport::until_arrival(std::chrono::steady_clock::
 void TcpTransport::end() {
     has_ended_.store(true);
     for (const Peer &peer : peers_) {
-        if (const Forward *const to = peer.to.load()) to->frames->end();
+        if (const Forward *const to = peer.to.load()) to->end();
     }
 }
 
 bool TcpTransport::has_delivered(int peer) const {
     const Forward *const to = at(peer).to.load();
-    return to == nullptr || to->frames->has_delivered();
+    return to == nullptr || std::ranges::all_of(to->rails, [](const auto &rail) { return rail->has_delivered(); });
 }
 
 // What this rank sends ------------------------------------------------------------------------------------------------
@@ -102,7 +136,8 @@ bool TcpTransport::has_room(int number) {
     if (to == nullptr && !std::exchange(peer.is_wanted, true)) want_(number);
     // Two ranks that send each other all that the system takes, and read only then, find in no cache what they read:
     // they take twice the time.
-    return to != nullptr && peer.num_ahead <= most_bytes_ahead && to->frames->push() && !to->is_broken();
+    return to != nullptr && peer.num_ahead <= most_bytes_ahead && to->of_frame(peer.num_posted)->push() &&
+           !to->is_broken();
 }
 
 Taken TcpTransport::post(std::span<const int> peers, Bytes bytes, std::uint32_t tag, const Manner &how) {
@@ -119,7 +154,7 @@ Taken TcpTransport::post(std::span<const int> peers, Bytes bytes, std::uint32_t 
     Taken taken{.num_bytes = bytes.size(), .way = Way::stream};
     for (const int number : peers) {
         Peer &peer = at(number);
-        const std::shared_ptr<Sender> &sender = peer.to.load()->frames;
+        const std::shared_ptr<Sender> &sender = peer.to.load()->of_frame(peer.num_posted);
         const bool lent = sender->send(Bytes(front).first(sizeof header + how.head.size()), bytes,
                                        Bytes(zeros).first(header.num_padding()), may_lend);
         taken.lent = taken.lent || lent;
@@ -139,8 +174,13 @@ bool TcpTransport::awaits_room(int peer) const {
 
 std::uint64_t TcpTransport::released(int peer) const {
     const Forward *const to = at(peer).to.load();
-    // To push waits for another thread that does just that: the peer may have read what it has sent.
-    return at(peer).num_posted - (to != nullptr && !to->frames->push() ? 1 : 0);
+    const std::uint64_t end = at(peer).num_posted;
+    if (to == nullptr) return end;
+    // What is left of a rail is of its last frame. To push waits for another thread that does just that: the peer may
+    // have read what it has sent.
+    std::uint64_t frame = end - std::min<std::uint64_t>(end, to->rails.size());
+    while (frame < end && to->of_frame(frame)->push()) ++frame;
+    return frame;
 }
 
 void TcpTransport::flush() {
@@ -149,19 +189,19 @@ void TcpTransport::flush() {
 
 void TcpTransport::withdraw() {
     for (const Peer &peer : peers_) {
-        if (const Forward *const to = peer.to.load()) to->frames->end_loan();
+        if (const Forward *const to = peer.to.load()) to->end_loans();
     }
 }
 
 void TcpTransport::tell(int peer, std::uint64_t number) {
-    const std::scoped_lock lock(at(peer).telling);
+    const std::scoped_lock lock(at(peer).mutex);
     at(peer).number = number;
     if (const Back *const from = at(peer).from.load()) send_number(*from, number);
 }
 
 void TcpTransport::send_number(const Back &back, std::uint64_t number) {
-    back.numbers->send_latest(number);
-    if (back.numbers->has_rest()) thread_.push_later(back.numbers);
+    back.numbers()->send_latest(number);
+    if (back.numbers()->has_rest()) thread_.push_later(back.numbers());
 }
 
 // What comes ----------------------------------------------------------------------------------------------------------
@@ -169,13 +209,14 @@ void TcpTransport::send_number(const Back &back, std::uint64_t number) {
 View TcpTransport::view(int peer) const {
     View found;
     Back *const from = at(peer).from.load();
-    if (from != nullptr && !from->frames.look(found))
+    if (from != nullptr && !from->first().look(found))
         throw Failure::internal("member " + std::to_string(peer) + " sent a malformed frame");
     return found;
 }
 
 void TcpTransport::release(int peer, std::size_t num_bytes) {
-    if (num_bytes > 0) at(peer).from.load()->frames.release(num_bytes);
+    Back *const from = at(peer).from.load();
+    if (num_bytes > 0 && from->first().release(num_bytes)) ++from->num_read;
 }
 
 std::uint64_t TcpTransport::told(int peer) const {
@@ -184,16 +225,16 @@ std::uint64_t TcpTransport::told(int peer) const {
 }
 
 bool TcpTransport::is_coming(int peer) const {
-    const Back *const from = at(peer).from.load();
-    return from != nullptr && view(peer).bytes.empty() && !from->frames.has_ended();
+    Back *const from = at(peer).from.load();
+    return from != nullptr && view(peer).bytes.empty() && !from->first().has_ended();
 }
 
 bool TcpTransport::is_broken(int peer) const {
     told(peer); // which looks whether the connection has ended, also where nothing is posted
     const Forward *const to = at(peer).to.load();
-    const Back *const from = at(peer).from.load();
+    Back *const from = at(peer).from.load();
     return (to != nullptr && to->is_broken()) ||
-           (from != nullptr && view(peer).bytes.empty() && from->frames.has_ended());
+           (from != nullptr && view(peer).bytes.empty() && from->first().has_ended());
 }
 
 } // namespace hocket

@@ -1,6 +1,6 @@
-// The transport between hosts. Each channel is a connection of its own: bytes go forward in frames, and the numbers
+// The transport between hosts. Each channel has a connection of its own: bytes go forward in frames, and the numbers
 // that their reader tells go back. So a peer that does not read fills its own connection only, and how much the system
-// holds of that is the credit.
+// holds of that is the credit. A host with several interfaces has a connection through each, a rail: frames take turns.
 #pragma once
 
 #include "transport/tcp/network_thread.h"
@@ -12,9 +12,17 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace hocket {
+
+/// Which of a channel's connections this is. Whoever sends says how many there are.
+struct Rail {
+    int number = 0, num_rails = 1;
+
+    auto operator<=>(const Rail &) const = default;
+};
 
 class TcpTransport final : public Transport {
   public:
@@ -27,9 +35,9 @@ class TcpTransport final : public Transport {
     ~TcpTransport() override;
 
     /// From any thread: a connected socket, which this closes, for what this rank posts to `peer`.
-    void connect_to(int peer, int descriptor);
+    void connect_to(int peer, int descriptor, Rail rail = {});
     /// For what `peer` posts to this rank. The greeting goes back first; from then on, what comes is not lost.
-    void connect_from(int peer, int descriptor, Bytes greeting = {});
+    void connect_from(int peer, int descriptor, Bytes greeting = {}, Rail rail = {});
     /// Nothing is posted any more: peers see that behind the last byte. From any thread.
     void end();
     /// Whether all that was posted to `peer` lies in its system.
@@ -54,16 +62,24 @@ class TcpTransport final : public Transport {
     void withdraw() override;
 
   private:
+    /// All connections of a channel, by rail. Numbers go back through the first.
+    using Rails = std::vector<std::shared_ptr<Sender>>;
     struct Forward {
-        explicit Forward(int descriptor) : frames(std::make_shared<Sender>(descriptor)), numbers(descriptor) {}
-        bool is_broken() const { return frames->is_broken() || numbers.has_ended(); }
-        std::shared_ptr<Sender> frames;
+        explicit Forward(Rails all) : rails(std::move(all)), numbers(rails[0]->descriptor()) {}
+        const std::shared_ptr<Sender> &of_frame(std::uint64_t number) const { return rails[number % rails.size()]; }
+        bool is_broken() const;
+        void end_loans() const;
+        void end() const;
+        Rails rails;
         NumberReceiver numbers;
     };
     struct Back {
-        explicit Back(int descriptor) : frames(descriptor), numbers(std::make_shared<Sender>(descriptor)) {}
-        Receiver frames;
-        std::shared_ptr<Sender> numbers;
+        explicit Back(Rails all);
+        Receiver &first() { return frames[num_read % frames.size()]; }
+        const std::shared_ptr<Sender> &numbers() const { return rails[0]; }
+        Rails rails;
+        std::vector<Receiver> frames;
+        std::uint64_t num_read = 0; // whole frames
     };
     struct Peer {
         // Made by whoever connects, and used from then on by whoever uses the transport. A look receives, as it makes
@@ -73,14 +89,17 @@ class TcpTransport final : public Transport {
         bool is_wanted = false;
         std::uint64_t num_posted = 0;
         std::size_t num_ahead = 0; // bytes posted since the last flush
-        Mutex telling;             // guards the next one, and that the peer gets the last number last
+        Mutex mutex;               // guards the rest, and that the peer gets the last number last
         std::uint64_t number = 0;
+        Rails rails_to, rails_from; // those that have come, until all have
     };
 
     const Peer &at(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
     Peer &at(int peer) { return peers_[static_cast<std::size_t>(peer)]; }
     bool has_room(int peer);
     void look_at(int descriptor) const;
+    static bool add(Rails &rails, std::shared_ptr<Sender> made, Rail rail);
+    static bool are_complete(const Rails &rails);
     bool take_events() const;
     void send_number(const Back &back, std::uint64_t number);
 

@@ -11,7 +11,7 @@ import selectors
 import socket
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -112,17 +112,21 @@ def _write(address: Address) -> str:
 
 
 def connect(
-    addresses: Sequence[Address], deadline: float, *, sources: Sequence[LocalAddress] = (), end: str = "rank 0"
+    addresses: Sequence[Address],
+    deadline: float,
+    *,
+    sources: Sequence[LocalAddress] = (),
+    without: Collection[Address] = (),
+    end: str = "rank 0",
 ) -> Reached:
     """Opens a connection to the first of these addresses that answers; names may stand for several.
 
     deadline is on the monotonic clock. sources: the addresses of this host that HOCKET_SOCKET_IFNAME chose, whose
-    interfaces are used and no others; without them the kernel decides. end: what is there, for errors.
-    Raises UnreachedError, at once if all refuse, or ResourceError. A stranger may have answered: a caller that finds
-    out tries again without this address.
+    interfaces are used and no others; without them the kernel decides. without: addresses at which a stranger has
+    answered. end: what is there, for errors. Raises UnreachedError, at once if all refuse, or ResourceError.
     """
     with _Attempts(deadline, sources) as attempts:
-        reached = attempts.run(addresses)
+        reached = attempts.run(addresses, without)
         if reached is not None:
             return reached
     interfaces: list[Interface] = []
@@ -153,9 +157,9 @@ class _Attempts:
             self._end(key.fileobj)
         self._selector.close()
 
-    def run(self, addresses: Sequence[Address]) -> Reached | None:
+    def run(self, addresses: Sequence[Address], without: Collection[Address] = ()) -> Reached | None:
         """Returns the first connection that is open, or None: then the unanswered say why."""
-        waiting = deque(self._resolved(addresses))
+        waiting = deque(one for one in self._resolved(addresses) if one not in without)
         next_at, end_at = time.monotonic(), self.deadline
         while waiting or self._selector.get_map():
             now = time.monotonic()
@@ -197,7 +201,9 @@ class _Attempts:
     def _start(self, address: Address) -> None:
         attempt = _Attempt(address, _source_for(address[0], self.sources))
         try:
-            connection = _open(attempt, self.sources)
+            if self.sources and attempt.source is None:
+                raise _error(errno.EAFNOSUPPORT)
+            connection = begin(address, attempt.source)
         except OSError as error:
             self._fail(attempt, error)
         else:
@@ -223,23 +229,24 @@ def _source_for(host: str, sources: Sequence[LocalAddress]) -> LocalAddress | No
     fitting = [one for one in sources if (":" in one.host) == (":" in host)]
     if not fitting:
         return None
-    routing = source_towards(_scoped(host, sources))
+    routing = source_towards(_scoped(host, sources[0]))
     return next((one for one in fitting if one.host.partition("%")[0] == routing), fitting[0])
 
 
-def _scoped(host: str, sources: Sequence[LocalAddress]) -> str:
+def _scoped(host: str, source: LocalAddress | None) -> str:
     """Returns a link-local address with the interface by which this host tries it; the other end knows only its own."""
-    if not host.lower().startswith("fe80:") or "%" in host or not sources:
+    if not host.lower().startswith("fe80:") or "%" in host or source is None:
         return host
-    return f"{host}%{sources[0].interface}"
+    return f"{host}%{source.interface}"
 
 
-def _open(attempt: _Attempt, sources: Sequence[LocalAddress]) -> socket.socket:
-    """Returns a socket whose connection is under way. Every attempt is a new socket, which has to be bound anew."""
-    host, source = _scoped(attempt.address[0], sources), attempt.source
-    if sources and source is None:
-        raise _error(errno.EAFNOSUPPORT)
-    family, kind, _, _, sockaddr = numeric(host, attempt.address[1])
+def begin(address: Address, source: LocalAddress | None) -> socket.socket:
+    """Returns a socket whose connection is under way, from this source if there is one. Raises OSError.
+
+    Every attempt is a new socket, which has to be bound anew.
+    """
+    host = _scoped(address[0], source)
+    family, kind, _, _, sockaddr = numeric(host, address[1])
     connection = socket.socket(family, kind | socket.SOCK_NONBLOCK)
     try:
         if source is not None:

@@ -19,11 +19,14 @@ from hocket.errors import ResourceError
 from hocket.runtime.network import gate, handshake
 from hocket.runtime.network.addresses import Address
 from hocket.runtime.network.agent import Agent
+from hocket.runtime.network.connecting import begin
 from hocket.runtime.network.gate import Admitted, Gate
 from hocket.runtime.network.handshake import Credentials, Purpose
+from hocket.runtime.network.interfaces import LocalAddress
+from hocket.runtime.network.rails import Way, ways
 
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 1.0  # between two attempts to reach a rank
-
+_CONNECT_SECONDS = 3.0  # if there is no answer by then, the next way to the rank is tried
 
 _staying: "set[Doorkeeper]" = set()  # closed, but still there for other ranks of their hosts
 
@@ -41,11 +44,13 @@ def await_agents(seconds: float | None) -> None:
 
 @dataclass(eq=False)
 class _Visit:
-    """A connection that this rank opens. connection: None between two attempts."""
+    """A connection that this rank opens. connection: None between two attempts. ways: tried in turn."""
 
     purpose: Purpose
+    ways: Sequence[Way]
     pause: float = _FIRST_PAUSE_SECONDS
     again_at: float = 0.0
+    give_up_at: float | None = None  # while the system has not connected it, and there is another way
     num_attempts: int = 0
     connection: socket.socket | None = None
     said: bytes = b""
@@ -58,8 +63,14 @@ class Doorkeeper:
     If this rank is the leader of its host, the thread does the work of the agent, too.
     """
 
-    def __init__(self, connections: Any, rank: int, hosts: Sequence[str] = ("127.0.0.1",)) -> None:
-        self.connections, self.rank = connections, rank
+    def __init__(
+        self,
+        connections: Any,
+        rank: int,
+        hosts: Sequence[str] = ("127.0.0.1",),
+        rails: Sequence[LocalAddress] = (),
+    ) -> None:
+        self.connections, self.rank, self._rails = connections, rank, rails
         self._gate = Gate(rank, [(host, 0) for host in hosts])
         self.addresses: list[Address] = self._gate.addresses
         self._agent: Agent | None = None
@@ -122,9 +133,12 @@ class Doorkeeper:
         now = time.monotonic()
         times = self._gate.expire(now)
         for visit in self._visits:
+            if visit.give_up_at is not None and now >= visit.give_up_at:
+                self._doubt(visit)
             if visit.connection is None and now >= visit.again_at:
                 self._set_out(visit)
         times += [one.again_at for one in self._visits if one.connection is None]
+        times += [one.give_up_at for one in self._visits if one.give_up_at is not None]
         if self._agent is not None:
             times.append(self._agent.act(now))
             if self._agent.has_ended:
@@ -150,7 +164,9 @@ class Doorkeeper:
             if data.connection is source:  # else it was stopped just now
                 self._go_on(data)
         else:
-            self._visits += [_Visit(Purpose(*wanted)) for wanted in self.connections.take_wanted()]
+            for purpose in (Purpose(*wanted) for wanted in self.connections.take_wanted()):
+                found = ways(self._addresses[purpose.target], self._rails, purpose.rail)
+                self._visits.append(_Visit(purpose, found))
             for visit in [one for one in self._visits if not self.connections.has(one.purpose.communicator)]:
                 self._stop(visit)
                 self._visits.remove(visit)
@@ -160,18 +176,25 @@ class Doorkeeper:
 
     def _set_out(self, visit: _Visit) -> None:
         visit.said, visit.expected = b"", None
-        addresses = self._addresses[visit.purpose.target]
-        address = addresses[visit.num_attempts % len(addresses)]
+        address, source = visit.ways[visit.num_attempts % len(visit.ways)]
         visit.num_attempts += 1
-        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         try:
-            visit.connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            visit.connection = begin(address, source)
             self._selector.register(visit.connection, selectors.EVENT_READ, visit)
-            visit.connection.connect(address)
-        except BlockingIOError:
-            return  # under way
         except OSError as error:
             self._gate.complain(error, f"open a connection to rank {visit.purpose.target}")
+            self._come_back(visit)
+            return
+        if len(visit.ways) > 1:
+            visit.give_up_at = time.monotonic() + _CONNECT_SECONDS
+
+    def _doubt(self, visit: _Visit) -> None:
+        """Come back if nothing has answered. A rank that takes long to speak is one to wait for."""
+        assert visit.connection is not None
+        visit.give_up_at = None
+        try:
+            visit.connection.getpeername()
+        except OSError:
             self._come_back(visit)
 
     def _stop(self, visit: _Visit) -> None:
@@ -179,7 +202,7 @@ class Doorkeeper:
             with contextlib.suppress(KeyError):  # where the system had no room to watch it
                 self._selector.unregister(visit.connection)
             visit.connection.close()
-            visit.connection = None
+            visit.connection = visit.give_up_at = None
 
     def _come_back(self, visit: _Visit) -> None:
         """Set out once more in a while. If the rank has died meanwhile, others than the doorkeeper tell of it."""
@@ -201,7 +224,7 @@ class Doorkeeper:
             if not handshake.is_greeting(visit.expected, visit.said):
                 self._come_back(visit)
                 return
-            connection, visit.connection = visit.connection, None
+            connection, visit.connection, visit.give_up_at = visit.connection, None, None
             self._selector.unregister(connection)
             self._hand_over(connection, visit.purpose, b"")  # if that fails, it sets out again
             self._visits.remove(visit)

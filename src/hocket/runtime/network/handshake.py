@@ -18,7 +18,7 @@ from typing import NamedTuple
 KEY_BYTES = 32
 _PROTOCOL = b"hocket\x00\x01"
 _NONCE_BYTES = 32
-_PURPOSE = struct.Struct("<QII")
+_PURPOSE = struct.Struct("<QIIBB")
 _JOB = struct.Struct("<QI8s")
 _PROOF_BYTES = 32
 CHALLENGE_BYTES = len(_PROTOCOL) + _NONCE_BYTES
@@ -48,11 +48,16 @@ class Credentials:
 
 
 class Purpose(NamedTuple):
-    """What a connection is for: bytes from rank `source` to rank `target`, in one lane of a communicator."""
+    """What a connection is for: bytes from rank `source` to rank `target`, in one lane of a communicator.
+
+    rail: which of the num_rails connections it is that they take in turn.
+    """
 
     communicator: int
     source: int
     target: int
+    rail: int = 0
+    num_rails: int = 1
 
 
 def challenge() -> bytes:
@@ -79,6 +84,8 @@ def admit(job: Credentials, rank: int, challenged: bytes, answered: bytes) -> tu
         return None
     purpose = Purpose(*_PURPOSE.unpack_from(said, _NONCE_BYTES))
     if purpose.target != rank or purpose.source == rank or (job.size > 0 and purpose.source >= job.size):
+        return None
+    if purpose.rail >= purpose.num_rails:
         return None
     return purpose, job._prove(b"admits", challenged, said)
 

@@ -78,6 +78,11 @@ def choose(
     return choose_among(list_interfaces(), pattern, source)
 
 
+def excludes(pattern: str) -> bool:
+    """Returns whether the pattern names those that are not used. Raises ValueError if it is malformed."""
+    return _Pattern(pattern).excludes
+
+
 def source_towards(host: str) -> str | None:
     """Returns the address of this host from which the kernel would send to an IP address; None without a route."""
     family, _, _, _, sockaddr = numeric(host, 9)  # any port: nothing is sent

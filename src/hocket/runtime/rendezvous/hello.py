@@ -15,7 +15,9 @@ from hocket.runtime.network.addresses import Address
 from hocket.runtime.network.agent import Agent
 from hocket.runtime.network.doorkeeper import Doorkeeper
 from hocket.runtime.network.handshake import KEY_BYTES, Credentials
+from hocket.runtime.network.interfaces import named_interfaces
 from hocket.runtime.network.job_key import job_key
+from hocket.runtime.network.rails import rails_of_this_host
 from hocket.runtime.ranks.cores import CoresOfHosts, beside, far, neighbours, own_cores
 from hocket.runtime.ranks.environment import Environment, link_here, may_attach, uses_tcp
 from hocket.runtime.rendezvous import star
@@ -181,7 +183,10 @@ class _Meeting:
 
     def _make_door(self, addresses: Sequence[str]) -> list[Address]:
         rank = self.environment.rank
-        self.door = Doorkeeper(_core.Connections(rank, carry_all=self.tcp), rank, addresses)
+        rails = rails_of_this_host(named_interfaces(), addresses[0]) if self.environment.board is not None else []
+        connections = _core.Connections(rank, carry_all=self.tcp, num_rails=len(rails) or 1)
+        places = list(dict.fromkeys([*(one.host for one in rails), *addresses]))
+        self.door = Doorkeeper(connections, rank, places, rails)
         self._undo.callback(self.door.close)
         return self.door.addresses
 

@@ -1,0 +1,46 @@
+"""Rails: where HOCKET_SOCKET_IFNAME names several interfaces of a host, a channel has a connection through each.
+
+Whoever sends decides how many there are. A rail that leads nowhere is replaced by another way, so that no call waits
+for a cable that is not there.
+"""
+
+from collections.abc import Sequence
+
+from hocket.runtime.network.addresses import Address
+from hocket.runtime.network.interfaces import LocalAddress, choose, excludes, list_interfaces, source_towards
+
+MAX_RAILS = 16
+
+Way = tuple[Address, LocalAddress | None]
+"""To where, and from where; None: as the kernel routes."""
+
+
+def rails_of_this_host(pattern: str | None, host: str) -> list[LocalAddress]:
+    """Returns an address of each interface that the pattern names, if it names several that lead to other hosts.
+
+    The addresses are IPv4 or IPv6, as `host` is, by which other hosts have found this one.
+    """
+    if not pattern or excludes(pattern):
+        return []
+    inner = {one.name for one in list_interfaces() if one.is_inner}
+    found: dict[str, LocalAddress] = {}
+    for one in choose(pattern, None):
+        if one.interface not in inner and (":" in one.host) == (":" in host):
+            found.setdefault(one.interface, one)
+    return list(found.values())[:MAX_RAILS] if len(found) > 1 else []
+
+
+def ways(addresses: Sequence[Address], rails: Sequence[LocalAddress], number: int) -> list[Way]:
+    """Returns the ways to a rank that listens at these addresses, in the order in which rail `number` tries them.
+
+    First those in the network of its own interface. If all interfaces are in one network, each rail has another
+    address of the target.
+    """
+    routed: list[Way] = [(address, None) for address in addresses]
+    if not rails:
+        return routed
+    rail = rails[number]
+    fitting = [address for address in addresses if (":" in address[0]) == (":" in rail.host)]
+    turned = [fitting[(number + place) % len(fitting)] for place in range(len(fitting))]
+    turned.sort(key=lambda address: source_towards(address[0]) != rail.host.partition("%")[0])
+    return [*((address, rail) for address in turned), *routed]
