@@ -29,6 +29,7 @@ void bind_mirrors(nb::module_ &module) {
         .def("join", &Mirrors::join, "context"_a)
         .def(
             "collect", [](Mirrors &self, bool thorough) { return copied(self.collect(thorough)); }, "thorough"_a)
+        .def("forget_told", &Mirrors::forget_told)
         .def(
             "apply", [](Mirrors &self, const nb::bytes &news, bool wakes) { self.apply(bytes_of(news), wakes); },
             "news"_a, "wakes"_a)

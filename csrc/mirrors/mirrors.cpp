@@ -86,6 +86,11 @@ std::vector<std::byte> Mirrors::collect(bool thorough) {
     return news;
 }
 
+/// The pages stay known: a communicator that has left one meanwhile is news, too.
+void Mirrors::forget_told() {
+    for (auto &[name, told] : told_) told = {};
+}
+
 /// The mirror of a page; null where there is none, or no memory for it.
 ControlPage *Mirrors::mirror_of(const PageName &name) {
     if (name.rank < 0 || name.rank >= static_cast<std::int64_t>(mirrors_.size())) return nullptr;

@@ -36,6 +36,8 @@ class Mirrors {
     /// What ranks here have written since the last time; where that is very much, the rest comes next time. `thorough`:
     /// also whether their processes are stopped.
     std::vector<std::byte> collect(bool thorough);
+    /// A host has missed some of it: the next collect() tells everything.
+    void forget_told();
     /// News of other hosts; what is malformed, or of no rank there, is dropped. `wakes`: ranks here that wait look
     /// again whatever it says.
     void apply(Bytes news, bool wakes);

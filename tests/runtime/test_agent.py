@@ -23,11 +23,14 @@ class Core:
     def __init__(self) -> None:
         self.bell, self._bell = os.pipe()
         self.news, self.dead, self.proposed = list[bytes](), list[int](), list[bytes]()  # news: in parts
-        self.others_present = 1
+        self.others_present, self.num_forgotten = 1, 0
         self.decided, self.reported = list[bytes](), list[tuple[int, bool]]()
 
     def collect(self, thorough: bool) -> bytes:
         return self.news.pop(0) if self.news else b""
+
+    def forget_told(self) -> None:
+        self.num_forgotten += 1
 
     def deaths(self) -> list[int]:
         return self.dead
@@ -68,7 +71,7 @@ class Star:
         self.agent = Agent(self.core, self.core, rank, HOSTS, mine)
         self.selector = selectors.DefaultSelector()
         for link in mine.values():
-            link.watch = lambda seconds: None  # type: ignore[method-assign]  # for connections between hosts
+            link.is_silent = lambda seconds: False  # type: ignore[method-assign]  # for connections between hosts
         self.agent.open(self.selector)
         self.agent.act(0.0)
 
@@ -137,3 +140,37 @@ def test_a_leader_that_leaves_last_has_told_all_parts_of_its_news(leader: Star) 
     leader.agent.leave()
     leader.turn(1.0)
     assert leader.heard(0) == [agents.News(b"first", False), agents.News(b"second", False), agents.Leaving()]
+
+
+def test_a_leader_that_reads_nothing_misses_news_and_hears_all_again(root: Star) -> None:
+    part, time, told = bytes(100_000), 1.0, list[Any]()
+    while not root.agent._peers[0].has_missed:
+        root.core.news = [part]
+        root.turn(time := time + 1)
+        told += root.heard(4)
+    assert root.core.reported == [] and root.agent._peers[0].link.num_pending < 2 << 20
+    root.core.dead = [1]
+    root.turn(time := time + 1)
+    told += root.heard(4)
+    assert agents.Death(1, False) in told and agents.Repeat() not in told and root.core.num_forgotten == 0
+    heard = []
+    while agents.Repeat() not in heard:
+        heard += root.heard(2)
+        root.turn(time)
+    assert heard.count(agents.News(part, False)) > 9 and agents.Death(1, False) in heard
+    root.turn(time)
+    assert agents.Repeat() in root.heard(4) and root.core.num_forgotten == 1
+
+
+def test_what_another_host_has_missed_is_told_again(leader: Star) -> None:
+    leader.say(0, agents.Repeat())
+    leader.core.news = [b"all"]
+    leader.turn(0.5)
+    assert leader.heard(0) == [agents.News(b"all", False)] and leader.core.num_forgotten == 1
+
+
+def test_a_host_that_answers_nothing_is_lost(root: Star) -> None:
+    for peer in root.agent._peers:
+        peer.link.is_silent = lambda seconds, peer=peer: peer.rank == 4 and seconds == agents.SILENT_SECONDS  # type: ignore[method-assign,misc]
+    root.turn(5.0)
+    assert root.core.reported == [(4, True)] and root.heard(2) == [agents.Death(4, True)]

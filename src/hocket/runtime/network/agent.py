@@ -6,7 +6,8 @@ module carries the news. Rank 0 passes on to all hosts what comes from one of th
 all hosts: which reason for a failure was first.
 
 A host is dead if its system answers nothing for SILENT_SECONDS. A rank that is stopped, or slow, is not: its system
-answers, and the ranks that wait for it name it.
+answers, and the ranks that wait for it name it. A leader that is stopped hears no news meanwhile; later, all is told
+again.
 """
 
 import contextlib
@@ -28,6 +29,7 @@ from hocket.runtime.network.control_messages import (
     News,
     Over,
     Proposal,
+    Repeat,
     Verdict,
     read,
     write,
@@ -41,6 +43,8 @@ _LEAST_SECONDS = 0.001  # between two looks at what the ranks here have written
 _ASKED_SECONDS, _ASKED_LOOK_SECONDS = 0.1, 0.005  # for so long after a question, news are looked for so often
 _ASK_SECONDS = 0.05  # between two questions: one of them asks for all that wait
 _NOTICE_SECONDS = 5.0
+_MAX_BEHIND_BYTES = 1 << 20  # of what a leader has not read: then it hears no more of these
+_MAY_BE_MISSED = (Beat, News, Ask)
 
 
 @dataclass(eq=False)
@@ -51,6 +55,7 @@ class _Leader:
     link: SealedLink
     host: Sequence[int]  # the ranks there
     has_left: bool = False
+    has_missed: bool = False  # news
 
 
 class Agent:
@@ -84,7 +89,6 @@ class Agent:
         self._selector = selector
         selector.register(self._mirrors.bell, selectors.EVENT_READ, self)
         for peer in self._peers:
-            peer.link.watch(SILENT_SECONDS)
             selector.register(peer.link.connection, selectors.EVENT_READ, peer)
 
     def close(self) -> None:
@@ -104,6 +108,7 @@ class Agent:
         if now >= self._beat_at:
             self._beat_at = now + BEAT_SECONDS
             self._tell_all(Beat())
+            self._find_silent()
             self._look_at = self._look_at or now  # at what nobody has rung for, such as another's death
         if self._look_at is not None and now >= self._look_at:
             self._look(now)
@@ -124,6 +129,14 @@ class Agent:
         else:
             return False
         return True
+
+    def _find_silent(self) -> None:
+        for peer in list(self._peers):
+            try:
+                if peer.link.is_silent(SILENT_SECONDS):
+                    raise LinkEndedError("its host answers nothing", is_silent=True)
+            except LinkEndedError as error:
+                self._lose(peer, error)
 
     # What happens here
 
@@ -200,6 +213,16 @@ class Agent:
             self._watch(peer)
         except LinkEndedError as error:
             self._lose(peer, error)
+            return
+        if peer.has_missed and not peer.link.num_pending:
+            peer.has_missed = False
+            if self._is_root:
+                self._tell_all(Repeat())
+            self._repeat()
+
+    def _repeat(self) -> None:
+        self._mirrors.forget_told()
+        self._look_at = 0.0
 
     def _hear(self, peer: _Leader, message: Message) -> None:
         if isinstance(message, News):
@@ -210,6 +233,8 @@ class Agent:
                 self._ask()
             self._asked_until = time.monotonic() + _ASKED_SECONDS
             self._look_at = 0.0
+        elif isinstance(message, Repeat):
+            self._repeat()
         elif isinstance(message, Proposal):
             if self._is_root:
                 self._decide(message.reason)
@@ -232,6 +257,9 @@ class Agent:
         for peer in list(self._peers):
             if peer is but:
                 continue
+            if isinstance(message, _MAY_BE_MISSED) and peer.link.num_pending > _MAX_BEHIND_BYTES:
+                peer.has_missed = True
+                continue
             try:
                 peer.link.send(data)
                 self._watch(peer)
@@ -239,7 +267,7 @@ class Agent:
                 self._lose(peer, error)
 
     def _watch(self, peer: _Leader) -> None:
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.link.has_pending else 0)
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.link.num_pending else 0)
         if self._selector.get_key(peer.link.connection).events != wanted:
             self._selector.modify(peer.link.connection, wanted, peer)
 

@@ -45,7 +45,11 @@ class Over(msgspec.Struct, tag=7):
     """All ranks of all hosts have left the job: the star ends."""
 
 
-Message = Beat | News | Ask | Proposal | Verdict | Death | Leaving | Over
+class Repeat(msgspec.Struct, tag=8):
+    """A leader has missed news: tell all again."""
+
+
+Message = Beat | News | Ask | Proposal | Verdict | Death | Leaving | Over | Repeat
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 write = msgspec.msgpack.encode
 

@@ -16,6 +16,8 @@ _NUMBER = struct.Struct("<Q")
 _SIGNATURE_BYTES = 16
 MAX_MESSAGE_BYTES = 1 << 24
 _MAX_PENDING_BYTES = 1 << 26  # of a peer that takes nothing
+_INFO = struct.Struct("=2xBB52xI")  # linux/tcp.h: tcpi_retransmits, tcpi_probes, tcpi_last_ack_recv
+_LEAST_TRIES = 2  # one alone may be on its way
 
 
 class LinkEndedError(Exception):
@@ -80,6 +82,7 @@ class SealedLink:
         self.connection = connection
         self._sealer, self._unsealer = Sealer(session, mine), Unsealer(session, other)
         self._pending = bytearray()
+        self._end: LinkEndedError | None = None
         connection.setblocking(False)
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -93,19 +96,22 @@ class SealedLink:
             return "an address that is gone"
 
     @property
-    def has_pending(self) -> bool:
-        """Whether something is still to be sent, as soon as the system takes it."""
-        return bool(self._pending)
+    def num_pending(self) -> int:
+        """The bytes that are still to be sent, as soon as the system takes them."""
+        return len(self._pending)
 
-    def watch(self, seconds: float) -> None:
-        """Let the system end the connection if the host of the other end answers nothing for so long.
+    def is_silent(self, seconds: float) -> bool:
+        """Whether the system of the other end has answered nothing for so long, although this one has tried again.
 
-        It does so only while something is sent: a rank that is stopped answers, as its system does it for it.
+        A rank that is stopped is not silent: its system answers for it, also that it takes no more for now. So this is
+        no work for TCP_USER_TIMEOUT, which ends such a connection, too. Raises LinkEndedError.
         """
-        for option, value in ((socket.TCP_KEEPIDLE, 1), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 3)):
-            self.connection.setsockopt(socket.IPPROTO_TCP, option, value)
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
+        try:
+            info = self.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
+        except OSError as error:
+            raise _ended(error) from error
+        num_repeats, num_probes, milliseconds = _INFO.unpack(info)
+        return bool(num_repeats + num_probes >= _LEAST_TRIES and milliseconds >= seconds * 1000)
 
     def send(self, message: bytes) -> None:
         """Send a message, now or later. Raises LinkEndedError."""
@@ -127,18 +133,20 @@ class SealedLink:
     def receive(self) -> list[bytes]:
         """Return the messages that have come. Raises LinkEndedError."""
         found: list[bytes] = []
-        while True:
+        while self._end is None:
             try:
                 data = self.connection.recv(1 << 16)
+                if data:
+                    found += self._unsealer.feed(data)
+                else:
+                    self._end = LinkEndedError("it has closed the connection")
             except BlockingIOError:
                 return found
             except OSError as error:
-                raise _ended(error) from error
-            if not data:
-                if found:
-                    return found  # the next look finds the end
-                raise LinkEndedError("it has closed the connection")
-            found += self._unsealer.feed(data)
+                self._end = _ended(error)
+        if found:
+            return found  # what came before the end; the next look finds that
+        raise self._end
 
     def close(self) -> None:
         """End the connection."""
