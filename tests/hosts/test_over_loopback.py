@@ -1,6 +1,7 @@
 """Ranks on several hosts, as far as one machine shows it without root: data, failures, and who is named for them."""
 
 import os
+import selectors
 import signal
 import socket
 import threading
@@ -14,8 +15,11 @@ import hocket
 from hocket.errors import CollectiveMismatch, PeerAborted, PeerDied, RendezvousError
 from hocket.runtime.network import handshake
 from hocket.runtime.network.connecting import listen
+from hocket.runtime.network.interfaces import LocalAddress
 from hocket.runtime.rendezvous import first_place, star
+from hocket.runtime.rendezvous.boards.board import check_text
 from hocket.runtime.rendezvous.boards.fixed_address import FixedAddress
+from hocket.runtime.rendezvous.boards.slurm_ports import SlurmPorts
 from tests.hosts.pretended import KEY, LIMIT_SECONDS, Outcome, free_port, run
 
 pytestmark = pytest.mark.timeout(2 * LIMIT_SECONDS)
@@ -212,6 +216,77 @@ def test_a_missing_rank_is_named() -> None:
     ]
     assert all(isinstance(error, RendezvousError) and error.missing == (2,) for error in errors), errors
     assert all("rank 0 listens at 127.0.0.1:" in str(error) and "HOCKET_DEBUG=INIT" in str(error) for error in errors)
+
+
+def test_a_rank_that_comes_after_a_failure_hears_of_it() -> None:
+    def before(rank: int) -> None:
+        if rank == 1:
+            time.sleep(0.5)  # until rank 0 has given up
+
+    def program(comm: hocket.Communicator) -> None:
+        raise AssertionError("they cannot meet")
+
+    outcomes = run(program, (0, 1, 1), before=lambda rank: os._exit(0) if rank == 2 else before(rank), timeout=0.3)
+    errors = [str(one.error) for one in outcomes[:2]]
+    assert errors[0] == errors[1] and "ranks 1, 2 of 3 did not come" in errors[0], errors
+
+
+def test_ranks_that_do_not_meet_on_their_host_say_on_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    met = star.join
+
+    def join(environment: Any, *more: Any) -> Any:
+        if environment.rank == 1:
+            raise RendezvousError("no room here")
+        return met(environment, *more)
+
+    monkeypatch.setattr(star, "join", join)
+    errors = [str(one.error) for one in run(lambda comm: None, (0, 1), timeout=5.0)]
+    assert all(f"no room here [on host {os.uname().nodename} (127.0.0.1)]" in error for error in errors), errors
+
+
+def test_a_stranger_at_one_address_does_not_hide_rank_0_at_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    def call() -> None:
+        with pytest.raises(RendezvousError):
+            hocket.init(1, 2, address=str(board), timeout=2.0)
+
+    monkeypatch.setenv("HOCKET_KEY", KEY)
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+
+        def answer() -> None:
+            with stranger.accept()[0] as connection:
+                connection.sendall(b"220 mail.example.com ready\r\n" * 4)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        places = [stranger.getsockname(), ("127.0.0.1", free_port())]
+        board = FixedAddress("127.0.0.1", places[1][1], "a test")
+        published = first_place.write_place(places, None)
+        monkeypatch.setattr(FixedAddress, "find", lambda self, seconds: published)
+        gate = first_place.gate_of_rank_0(board, time.monotonic() + 1)
+        with selectors.DefaultSelector() as selector:
+            admitted = list[Any]()
+            gate.open(star._credentials(bytes.fromhex(KEY)), selector, admitted.append)
+            caller = threading.Thread(target=call)
+            caller.start()
+            while not admitted:
+                for key, _ in selector.select(LIMIT_SECONDS):
+                    gate.handle(key.fileobj, key.data)
+            admitted[0].connection.close()
+            gate.close()
+        caller.join()
+        answering.join()
+
+
+def test_rank_0_offers_as_many_addresses_as_a_board_can_carry(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [LocalAddress(f"fd00:1111:2222:3333:4444:5555:6666:{number:04x}", "eth0") for number in range(20)]
+    monkeypatch.setattr(first_place, "choose", lambda pattern, towards: many)
+    check_text(first_place.write_place([(host, 65535) for host in first_place._offered()], bytes(32)))
+
+
+def test_a_pattern_that_chooses_nothing_is_not_told_as_a_port_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOCKET_SOCKET_IFNAME", "=none77")
+    with pytest.raises(RendezvousError, match="=none77 chooses no address"):
+        first_place.gate_of_rank_0(SlurmPorts("localhost", "1.0", 0), time.monotonic() + 1)
 
 
 def test_a_port_that_says_nothing_is_told_from_one_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,7 @@ def test_a_fixed_address_is_found_at_once_and_carries_no_key() -> None:
 @pytest.mark.parametrize("text", ["", " ", "two words", "a\x7f", "a\nb", "a\tb", "é", "x" * (board.MAX_TEXT_BYTES + 1)])
 def test_what_a_board_cannot_carry_is_refused_at_both_ends(text: str) -> None:
     with pytest.raises(ValueError, match="expected ASCII without spaces"):
-        FixedAddress("hxa", 1, "address=").publish(text)
+        board.check_text(text)
     with pytest.raises(RendezvousError, match=r"the board has .* where rank 0 writes its addresses"):
         board.checked_found(text, "the board")
     longest = "x" * board.MAX_TEXT_BYTES

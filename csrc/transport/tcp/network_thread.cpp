@@ -64,8 +64,10 @@ void NetworkThread::ring_at(int descriptor, const std::function<void()> &ring) {
     if (state_->is_stopping) return;
     begin();
     const bool is_new = state_->rings.emplace(descriptor, ring).second;
-    if (!watch(state_->poll, is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, descriptor, EPOLLIN))
-        throw Failure::resource("epoll_ctl");
+    if (watch(state_->poll, is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, descriptor, EPOLLIN)) return;
+    const Failure failure = Failure::resource("epoll_ctl");
+    if (is_new) state_->rings.erase(descriptor);
+    throw failure;
 }
 
 void NetworkThread::forget(int descriptor) {

@@ -12,6 +12,8 @@ from hocket.runtime.network.interfaces import choose, named_interfaces, source_t
 from hocket.runtime.rendezvous.boards.board import Board
 from hocket.runtime.variables import ADDRESS
 
+_MAX_OFFERED = 8  # addresses, in a text that a board can carry (boards/board.py)
+
 
 def gate_of_rank_0(board: Board, deadline: float) -> Gate:
     """Returns the gate of rank 0: at the address that the board gives, or at all that this host offers."""
@@ -27,17 +29,18 @@ def gate_of_rank_0(board: Board, deadline: float) -> Gate:
         # To itself, many a host is 127.0.1.1 (/etc/hosts); that says nothing of how others reach it.
         is_hidden = not is_numeric(name) and name != "localhost" and all(one.startswith("127.") for one in found)
         here = [one for one in found if source_towards(one) == one.partition("%")[0]]  # a host may lack IPv6
-        return Gate(0, [(one, port) for one in (_offered() if is_hidden else here or found[:1])])
+        return Gate(0, [(one, port) for one in (_offered() if is_hidden else (here or found[:1])[:_MAX_OFFERED])])
+    offered = _offered()
     for port in board.ports:
         with contextlib.suppress(RendezvousError):  # it is in use
-            return Gate(0, [(one, port) for one in _offered()])
+            return Gate(0, [(one, port) for one in offered])
     if board.ports:
         raise RendezvousError(f"rank 0 found all ports of {board.where} in use; end what uses them (`ss -ltnp`)")
-    return Gate(0, [(one, 0) for one in _offered()])
+    return Gate(0, [(one, 0) for one in offered])
 
 
 def _offered() -> list[str]:
-    return [found.host for found in choose(named_interfaces(), None)]
+    return [found.host for found in choose(named_interfaces(), None)][:_MAX_OFFERED]
 
 
 def write_place(addresses: Sequence[Address], key: bytes | None) -> str:

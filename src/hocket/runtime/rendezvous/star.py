@@ -123,7 +123,11 @@ def _meet_on_host(
         mirrors = _core.Mirrors([0 if rank in here else hello["arena"] for rank, hello in enumerate(hellos)])
         others = {rank: mirrors.descriptor(rank) for rank in range(environment.size) if rank not in here}
         others[environment.size] = mirrors.bell
-    met = join(local, offer.descriptor, {}, {}, others)
+    try:
+        met = join(local, offer.descriptor, {}, {}, others)
+    except RendezvousError as error:
+        where = hellos[environment.rank]["name"]
+        raise RendezvousError(f"{error} [on {where}]", missing=error.missing, follows=error.follows) from error
     bell = met.descriptors[environment.size] if len(numbers) > 1 else -1
     membership = Membership(environment.rank, environment.size, met.descriptors, list(hellos), config)
     return Gathered(membership, hosts, mirrors, {}, bell, b"")
@@ -190,9 +194,12 @@ class _Root(_Side):
         """Waits until all ranks have met on their hosts; returns the links to leaders."""
         self._wait(lambda: self._gathering.all_ready)
         self._tell(protocol.Go())
-        while any(link.has_pending for link in self._ranks):
+        while any(link.num_pending for link in self._ranks):
             self._turn(time.monotonic() + 0.1)
         found = {rank: link for link, rank in self._ranks.items() if rank in leaders}
+        if lost := sorted(leaders - {0} - set(found)):
+            named = ", ".join(f"rank {rank} ({self.hellos[rank]['name']})" for rank in lost)
+            raise RendezvousError(f"{named} ended as the rendezvous did; see its output", follows=True)
         self._kept = set(found.values())
         return found
 
@@ -219,6 +226,7 @@ class _Root(_Side):
                 gathering.expire(self.environment.timeout_seconds, self._advice())
             if gathering.failure is not None:
                 self._tell_failure()
+                self._linger()
                 raise gathering.failure
             if now >= pending_at:
                 pending_at = now + _PENDING_SECONDS
@@ -228,6 +236,12 @@ class _Root(_Side):
                 if gathering.missing:
                     host.notice(self.environment, gathering.missing)
             self._turn(min(pending_at, notice_at, self.deadline))
+
+    def _linger(self) -> None:
+        """Tells ranks that come late why there will be no group."""
+        until = time.monotonic() + host.LINGER_SECONDS
+        while len(self._gathering.heard) < self.environment.size and time.monotonic() < until:
+            self._turn(until)
 
     def _advice(self) -> str:
         """Returns what to look at if ranks are missing."""
@@ -272,6 +286,8 @@ class _Root(_Side):
                 rank = self._gathering.arrive(data, f"the process at {link.peer}")
                 if rank is not None:
                     self._ranks[link] = rank
+                    if self._gathering.failure is not None:
+                        self._tell_failure()
             elif rank is not None:
                 self._gathering.receive(rank, data)
             if data is None:
@@ -281,7 +297,7 @@ class _Root(_Side):
         self._watch(link)
 
     def _watch(self, link: SealedLink) -> None:
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.has_pending else 0)
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.num_pending else 0)
         self._selector.modify(link.connection, wanted, link)
 
     def _tell(self, message: msgspec.Struct) -> None:
@@ -375,18 +391,30 @@ class _Caller(_Side):
                 f"set {KEY_FILE} on all ranks, or on none"
             )
         until = min(self.deadline, time.monotonic() + _ATTEMPT_SECONDS)
-        connection, address = connect(addresses, until, sources=sources)
+        refused: dict[Address, _RefusedError] = {}
+        while True:
+            try:
+                connection, address = connect(addresses, until, sources=sources, without=refused)
+            except UnreachedError as error:
+                raise next(iter(refused.values()), error) from error
+            try:
+                return self._prove(connection, address, found)
+            except _RefusedError as error:  # a stranger; rank 0 may be at another address
+                refused[address] = error
+
+    def _prove(self, connection: socket.socket, address: Address, found: bytes) -> SealedLink:
+        """Returns the link over a new connection, once both ends have proved that they have the key."""
         try:
-            job = _credentials(found)
-            connection.settimeout(_HANDSHAKE_SECONDS)
-            challenged = _read(connection, handshake.CHALLENGE_BYTES)
+            job, until = _credentials(found), time.monotonic() + _HANDSHAKE_SECONDS
+            challenged = _read(connection, handshake.CHALLENGE_BYTES, until)
             answered = handshake.answer(job, Purpose(_MEETING, self.environment.rank, 0), challenged)
             if answered is None:
                 raise _RefusedError(
-                    f"{write_address(*address)} answers, but is no rank 0 of Hocket; {_next_step(address)}"
+                    f"{write_address(*address)} answers, but is no rank 0 of Hocket, or of another version of it; "
+                    f"{_next_step(address)}"
                 )
             connection.sendall(answered[0])
-            if not handshake.is_greeting(answered[1], _read(connection, handshake.GREETING_BYTES)):
+            if not handshake.is_greeting(answered[1], _read(connection, handshake.GREETING_BYTES, until)):
                 raise _RefusedError(f"{write_address(*address)} does not prove the key of this job; {_ONE_KEY}")
             self.key = found
             return SealedLink(connection, job.session(challenged, answered[0]), opened_here=True)
@@ -435,7 +463,7 @@ class _Caller(_Side):
                 elif isinstance(message, kind):
                     return message
             poll = select.poll()
-            poll.register(link.connection, select.POLLIN | (select.POLLOUT if link.has_pending else 0))
+            poll.register(link.connection, select.POLLIN | (select.POLLOUT if link.num_pending else 0))
             poll.poll(1000 * min(left, host.CANCEL_SECONDS))
             try:
                 link.flush()
@@ -456,9 +484,10 @@ def _next_step(address: Address) -> str:
     return f"run `hocket doctor --address {write_address(*address)}` on host {os.uname().nodename}"
 
 
-def _read(connection: socket.socket, length: int) -> bytes:
+def _read(connection: socket.socket, length: int, until: float) -> bytes:
     data = b""
     while len(data) < length:
+        connection.settimeout(max(until - time.monotonic(), 0.001))
         more = connection.recv(length - len(data))
         if not more:
             raise ConnectionResetError("it closed the connection")
