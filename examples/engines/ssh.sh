@@ -8,4 +8,4 @@
 set -eu
 hosts=$1
 shift
-exec hocket run --hosts "$hosts" -n 2 --label "$@" -- examples/first_program.py
+exec hocket run --hosts "$hosts" -n 2 "$@" -- examples/first_program.py

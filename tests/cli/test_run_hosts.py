@@ -53,11 +53,21 @@ def test_ranks_are_numbered_host_by_host_and_meet_on_the_first(tmp_path: Path) -
         f"print(*(os.environ[name] for name in {names.split()}), os.environ['HOCKET_ADDRESS'].rpartition(':')[0], "
         "os.environ['MASTER_ADDR'], int(os.environ['HOCKET_ADDRESS'].rpartition(':')[2]) > 0, os.getcwd())"
     )
-    done = run_hosts(tmp_path, program, "--hosts", "me@a,b", "-n", "2", "--label", "--directory", str(tmp_path))
+    done = run_hosts(tmp_path, program, "--hosts", "me@a,b", "-n", "2", "--directory", str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(done.stdout.splitlines()) == [
         f"[{rank}] {rank} 4 {rank % 2} 2 {rank} 4 {rank % 2} 2 a a True {tmp_path}" for rank in range(4)
     ]
+
+
+@pytest.mark.parametrize(("options", "labels"), [((), ("[0] ", "[1] ")), (("--no-label",), ("", ""))])
+def test_each_line_of_hosts_is_labelled_unless_that_is_switched_off(
+    options: tuple[str, ...], labels: tuple[str, ...], tmp_path: Path
+) -> None:
+    program = PREAMBLE + "print('a\\nb')\nprint('c\\nd', file=sys.stderr)"
+    done = run_hosts(tmp_path, program, *options)
+    assert sorted(done.stdout.splitlines()) == sorted(f"{label}{word}" for label in labels for word in "ab")
+    assert sorted(done.stderr.splitlines()) == sorted(f"{label}{word}" for label in labels for word in "cd")
 
 
 def test_the_key_reaches_ranks_by_a_descriptor_alone(tmp_path: Path) -> None:
@@ -69,24 +79,26 @@ def test_the_key_reaches_ranks_by_a_descriptor_alone(tmp_path: Path) -> None:
         "hidden = not any(form in told for form in (key, key.hex().encode(), base64.b64encode(key)))\n"
         "print(len(key), key.hex(), hidden)"
     )
-    lines = run_hosts(tmp_path, program, "-n", "2").stdout.splitlines()
+    lines = run_hosts(tmp_path, program, "-n", "2", "--no-label").stdout.splitlines()
     assert len(lines) == 4 and len(set(lines)) == 1, "all ranks have the same key"
     assert lines[0].startswith("32 ") and lines[0].endswith(" True")
-    assert run_hosts(tmp_path, program).stdout.splitlines()[0] != lines[0], "each job has its own key"
+    other = run_hosts(tmp_path, program, "--no-label").stdout.splitlines()
+    assert other[0] != lines[0], "each job has its own key"
 
 
 def test_hockets_variables_reach_other_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOCKET_ALGO", "ring")
     monkeypatch.setenv("HOCKET_RANK", "7")
     program = PREAMBLE + "print(rank, os.environ['HOCKET_ALGO'])"
-    assert sorted(run_hosts(tmp_path, program, script="unset HOCKET_ALGO").stdout.splitlines()) == ["0 ring", "1 ring"]
+    done = run_hosts(tmp_path, program, "--no-label", script="unset HOCKET_ALGO")
+    assert sorted(done.stdout.splitlines()) == ["0 ring", "1 ring"]
 
 
 def test_output_of_hosts_stays_whole_and_in_order(tmp_path: Path) -> None:
     program = PREAMBLE + (
         "for i in range(2000): print(rank, i, 'x' * 1000)\nsys.stdout.buffer.write(b'\\xff no utf-8\\n')\n"
     )
-    line = command(tmp_path, program, "--hosts", "a,b,c")
+    line = command(tmp_path, program, "--hosts", "a,b,c", "--no-label")
     done = subprocess.run(line, capture_output=True, check=False)
     assert done.returncode == 0
     for rank in range(3):
@@ -96,8 +108,8 @@ def test_output_of_hosts_stays_whole_and_in_order(tmp_path: Path) -> None:
 
 
 def test_what_the_shell_of_a_host_prints_disturbs_nothing(tmp_path: Path) -> None:
-    done = run_hosts(tmp_path, PREAMBLE + "print(rank)", script="echo welcome to $host; echo news >&2; printf half")
-    assert (done.returncode, sorted(done.stdout.split()), done.stderr) == (0, ["0", "1"], "")
+    done = run_hosts(tmp_path, PREAMBLE + "print('x')", script="echo welcome to $host; echo news >&2; printf half")
+    assert (done.returncode, sorted(done.stdout.splitlines()), done.stderr) == (0, ["[0] x", "[1] x"], "")
 
 
 # --- failures ------------------------------------------------------------------------------------------------------
@@ -113,7 +125,7 @@ def test_the_first_failing_rank_is_named_with_its_host(tmp_path: Path) -> None:
         "for other in range(3): await_end(f'last word {other}')\n"
         "raise KeyError('the mistake')"
     )
-    done = run_hosts(tmp_path, program, "-n", "2", "--label")
+    done = run_hosts(tmp_path, program, "-n", "2")
     how, *traceback = done.stderr.splitlines()
     assert how == "hocket run: rank 3 of 4 failed first, with exit code 1 on b:"
     assert traceback[-1] == "[3] KeyError: 'the mistake'" and done.stderr.count("Traceback") == 1
@@ -193,7 +205,7 @@ def test_bad_command_lines(arguments: list[str], words: str) -> None:
 
 def test_a_lost_host_ends_the_run_and_is_named_with_its_ranks(tmp_path: Path) -> None:
     program = PREAMBLE + "leave(rank)\nleave(f'agent {rank}', os.getppid())\n" + FOREVER
-    with start(tmp_path, program, "-n", "2", "--label") as run:
+    with start(tmp_path, program, "-n", "2") as run:
         ranks = numbers_left(tmp_path, range(4))
         (agent,) = numbers_left(tmp_path, ["agent 2"])
         os.kill(agent, signal.SIGKILL)
@@ -310,5 +322,5 @@ def test_ranks_of_two_hosts_meet(tmp_path: Path) -> None:
         "    comm.all_reduce(x)\n"
         "    print(comm.size, *x)"
     )
-    done = run_hosts(tmp_path, program, "--hosts", "localhost,localhost", "-n", "2")
+    done = run_hosts(tmp_path, program, "--hosts", "localhost,localhost", "-n", "2", "--no-label")
     assert (done.returncode, done.stdout) == (0, "4 6.0 6.0 6.0\n" * 4), done.stderr

@@ -44,13 +44,13 @@ def test_ranks_get_the_address_at_which_ssh_reached_rank_0(lab: Lab, programs: P
     first = lab.hosts[1]
     for address, written in ((first.address, first.address), (first.address6, f"[{first.address6}]")):
         done = lab.hosts[0].run(command(ssh, programs.write(program), f"{address},host0"), env=programs.variables)
-        assert done.stdout.split() == [written] * 4
+        assert sorted(done.stdout.splitlines()) == [f"[{rank}] {written}" for rank in range(4)]
 
 
 def test_the_mistake_of_a_rank_is_told_once(lab: Lab, programs: Programs, ssh: str) -> None:
     done = lab.hosts[0].run(command(ssh, programs.write(MISTAKE)), env=programs.variables, check=False)
     assert done.returncode == 1 and done.stderr.count("Traceback") == 1, done.stderr
-    assert "hocket run: rank 3 of 4 failed first, with exit code 1 on host1:\nTraceback" in done.stderr
+    assert "hocket run: rank 3 of 4 failed first, with exit code 1 on host1:\n[3] Traceback" in done.stderr
 
 
 def test_nothing_remains_on_hosts(lab: Lab, programs: Programs, ssh: str) -> None:

@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.usage = (
         "hocket run -n RANKS [--label] [--timeout SECONDS] -- PROGRAM [ARG ...]\n"
-        "       hocket run --hosts A,B,... [-n RANKS_PER_HOST] [--label]\n"
+        "       hocket run --hosts A,B,... [-n RANKS_PER_HOST] [--no-label]\n"
         "                  [--timeout SECONDS] [--ssh COMMAND] [--python FILE]\n"
         "                  [--directory FOLDER] -- PROGRAM [ARG ...]"
     )
@@ -36,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--python", metavar="FILE", help="the Python interpreter on the hosts (default: as here)")
     parser.add_argument("--directory", metavar="FOLDER", help="the working directory on the hosts (default: as here)")
-    parser.add_argument("--label", action="store_true", help="put [rank] in front of each line of output")
+    parser.add_argument(
+        "--label",
+        action=argparse.BooleanOptionalAction,
+        help="put [rank] in front of each line of output, or not (default: with --hosts)",
+    )
     parser.add_argument("--timeout", type=time_limit, metavar="SECONDS", help="end the run after this time")
     parser.set_defaults(refuse=parser.error)
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM", help="the program that each rank runs")
@@ -64,7 +68,7 @@ def _run_here(arguments: argparse.Namespace, program: list[str]) -> int:
 
     try:
         command = program_command.command_of(program)
-        return supervisor.run_command(arguments.ranks, command, label=arguments.label, timeout=arguments.timeout)
+        return supervisor.run_command(arguments.ranks, command, label=bool(arguments.label), timeout=arguments.timeout)
     except OSError as error:
         text, code = program_command.why_not_started(program, error)
         _print_aside(text)
@@ -82,7 +86,8 @@ def _run_on_hosts(arguments: argparse.Namespace, program: list[str]) -> int:
         python=arguments.python or sys.executable,
         ssh=arguments.ssh or ["ssh"],
     )
-    return remote_ranks.run_on_hosts(job, label=arguments.label, timeout=arguments.timeout)
+    label = True if arguments.label is None else arguments.label
+    return remote_ranks.run_on_hosts(job, label=label, timeout=arguments.timeout)
 
 
 def _print_aside(text: str) -> None:

@@ -71,7 +71,7 @@ class HostsJob:
     ssh: Sequence[str]
 
 
-def run_on_hosts(job: HostsJob, *, label: bool = False, timeout: float | None = None) -> int:
+def run_on_hosts(job: HostsJob, *, label: bool, timeout: float | None = None) -> int:
     """Runs a program as ranks on several hosts and returns the exit code; see `run_command`. Ranks have no input.
 
     The exit code is 2 if a host cannot take part, and that of ssh if a host is lost before any rank fails.
