@@ -1,9 +1,11 @@
 """HOCKET_DEBUG=INIT: each rank tells what it was started with, in one write."""
 
+import hmac
 import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from hocket.runtime.ranks.program_frames import debugging_start
 from hocket.runtime.ranks.start_report import describe_start
 
 KEY = "5e" * 32
+FINGERPRINT = hmac.new(bytes.fromhex(KEY), b"hocket fingerprint", "sha256").hexdigest()[:8]
 HOCKET = {"HOCKET_RANK": "3", "HOCKET_SIZE": "64", "HOCKET_ADDRESS": "hxa:29500"}
 SPREAD = HOCKET | {"HOCKET_LOCAL_RANK": "1", "HOCKET_LOCAL_SIZE": "8"}
 HYDRA = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1", "PMI_FD": "7"}
@@ -27,7 +30,7 @@ HYDRA = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRA
                 "rank 3 of 64 (HOCKET_RANK, HOCKET_SIZE)",
                 "local rank 1 of 8 (HOCKET_LOCAL_RANK, HOCKET_LOCAL_SIZE)",
                 "rank 0 by hxa:29500 (told by HOCKET_ADDRESS)",
-                "key by HOCKET_KEY",
+                f"key {FINGERPRINT} by HOCKET_KEY",
             ],
         ),
         (HOCKET, ["local rank 3 of 64 (HOCKET_LOCAL_RANK is not set, HOCKET_LOCAL_SIZE is not set)", "; no key"]),
@@ -43,6 +46,31 @@ def test_a_rank_says_what_told_it_each_value_but_never_the_key(variables: dict[s
     assert f"process {os.getpid()} on {socket.gethostname()}" in said
     assert [word for word in words if word not in said] == [], said
     assert KEY[:8] not in said and "\n" not in said
+    assert "interface" not in said, "the route chooses it, unless a variable does"
+
+
+def test_two_files_at_one_path_are_told_apart(tmp_path: Path) -> None:
+    file, said = tmp_path / "key", []
+    for byte in (1, 2, 1):
+        file.write_bytes(bytes([byte]) * 32)
+        file.chmod(0o600)
+        variables = SPREAD | {"HOCKET_KEY_FILE": str(file)}
+        said.append(describe_start(discover(variables=variables), variables))
+    assert said[0] == said[2] != said[1] and f" by HOCKET_KEY_FILE {file}" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("=lo", "interfaces lo (127.0.0.1)"),
+        ("=nothing", "no interface: HOCKET_SOCKET_IFNAME==nothing chooses no address on host"),
+        ("lo,^eth", "no interface: HOCKET_SOCKET_IFNAME is 'lo,^eth'; expected ^ and = at its beginning"),
+    ],
+)
+def test_a_rank_says_which_interfaces_the_variable_chooses(pattern: str, words: str) -> None:
+    variables = SPREAD | {"HOCKET_KEY": KEY, "HOCKET_SOCKET_IFNAME": pattern}
+    said = describe_start(discover(variables=variables), variables)
+    assert words in said and "\n" not in said, said
 
 
 def test_arguments_are_named_as_what_told_the_rank() -> None:

@@ -1,10 +1,12 @@
 """The key of a job that spans hosts: 32 secret bytes that all its ranks are given at their start, and by what.
 
 The sources, first one first: HOCKET_KEY_FD, a descriptor that `hocket run` leaves open; HOCKET_KEY_FILE, a file that
-only its owner can read; HOCKET_KEY, hex digits, which all children inherit. No message names a key or a part of it.
+only its owner can read; HOCKET_KEY, hex digits, which all children inherit. No message names a key or a part of it; its
+fingerprint may be told.
 """
 
 import contextlib
+import hmac
 import os
 import select
 import stat
@@ -34,6 +36,11 @@ class JobKey(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<key of {self.told_by}>"
+
+    @property
+    def fingerprint(self) -> str:
+        """Eight hex digits, by which one sees whether two hosts have the same key; they do not lead back to it."""
+        return hmac.digest(self.key, b"hocket fingerprint", "sha256")[:4].hex()
 
 
 def job_key(variables: Mapping[str, str] | None = None) -> JobKey | None:

@@ -9,10 +9,12 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 
-from hocket.errors import RendezvousError
+from hocket.errors import RendezvousError, ResourceError
+from hocket.runtime.network.interfaces import choose, named_interfaces
 from hocket.runtime.network.job_key import job_key
 from hocket.runtime.ranks.environment import Environment
 from hocket.runtime.ranks.program_frames import debugging_start
+from hocket.runtime.variables import SOCKET_IFNAME
 
 
 def tell_start(environment: Environment) -> None:
@@ -23,7 +25,10 @@ def tell_start(environment: Environment) -> None:
 
 
 def describe_start(environment: Environment, variables: Mapping[str, str]) -> str:
-    """Returns rank and size, host, board and key, each with the variable or argument that told it; never the key."""
+    """Returns rank and size, host, board, key and interfaces, each with the variable or argument that told it.
+
+    A key is told by its fingerprint, and interfaces only if a variable chooses them.
+    """
     one = environment
     said = [
         f"rank {one.rank} of {one.size} ({_told_by(one, one.names[:2], variables)})",
@@ -34,6 +39,8 @@ def describe_start(environment: Environment, variables: Mapping[str, str]) -> st
         said += [f"all ranks on this host, at the name {one.address}"]
     else:
         said += [f"rank 0 by {one.board.where}", _describe_key(one.board.carries_key, variables)]
+        pattern = named_interfaces(variables)
+        said += [] if pattern is None else [_describe_interfaces(pattern)]
     return "; ".join(said)
 
 
@@ -47,5 +54,13 @@ def _describe_key(carried: bool, variables: Mapping[str, str]) -> str:
     except RendezvousError as error:
         return f"no key: {error}"
     if found is not None:
-        return f"key by {found.told_by}"
+        return f"key {found.fingerprint} by {found.told_by}"
     return "key of rank 0, by the same way" if carried else "no key"
+
+
+def _describe_interfaces(pattern: str) -> str:
+    try:
+        chosen = choose(pattern, None)
+    except (RendezvousError, ResourceError, ValueError) as error:  # hocket.init raises it, if it comes so far
+        return f"no interface: {error}"
+    return f"interfaces {', '.join(map(str, chosen))} by {SOCKET_IFNAME} {pattern}"
