@@ -1,5 +1,6 @@
 """hocket.ray.run, where forked processes stand for Ray's actors; `make engines` has the real Ray."""
 
+import errno
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ import pytest
 import hocket
 import hocket.ray
 from hocket.errors import PeerDied, RendezvousError
-from hocket.runtime.launch import outcomes
+from hocket.runtime.launch import outcomes, ray_actors
 from hocket.runtime.launch.ray_actors import RankAssignment
 from tests.runtime.fake_ray import FakeRay, RayError
 
@@ -95,6 +96,20 @@ def test_a_result_that_cannot_be_pickled_is_told(use: Callable[..., FakeRay]) ->
     use("a")
     with pytest.raises(TypeError, match=r"the rank function returned what cannot be pickled: .*pickle"):
         hocket.ray.run(return_a_function, 1)
+
+
+def test_an_actor_that_cannot_call_the_function_tells_why(
+    use: Callable[..., FakeRay], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_descriptor(key: bytes) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    use("a")
+    monkeypatch.setattr(ray_actors, "key_descriptor", no_descriptor)
+    words = r"rank 0 of 1 on 127\.0\.0\.1 could not call the function, .*: OSError: \[Errno 24\] Too many open files$"
+    with pytest.raises(RendezvousError, match=words) as caught:
+        hocket.ray.run(add_up, 1, args=(1.0,))
+    assert caught.value.missing == (0,)
 
 
 def test_ctrl_c_ends_all(use: Callable[..., FakeRay], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,9 +203,12 @@ def _outcome(answer: Any, rank: int, size: int, address: str) -> Outcome:
     try:
         outcome: Outcome = ray.get(answer)
         return outcome
-    except ray.exceptions.RayTaskError as error:
-        text = f"the rank function returned what cannot be pickled: {_last_line(error)}"
-        return Outcome(failed=True, error=TypeError(text))
+    except ray.exceptions.RayTaskError as error:  # not of the function: its errors are outcomes
+        said = _last_line(error)
+        if "pickle" in said:
+            return Outcome(failed=True, error=TypeError(f"the rank function returned what cannot be pickled: {said}"))
+        text = f"rank {rank} of {size} on {address} could not call the function, or return its result: {said}"
+        return Outcome(failed=True, error=RendezvousError(text, missing=[rank]))
     except ray.exceptions.RayError as error:
         text = f"rank {rank} of {size} on {address} ended before the function returned: {_last_line(error)}"
         return Outcome(failed=True, error=PeerDied(text, rank=rank))
