@@ -102,7 +102,7 @@ sanitize-%:
 	  TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=detect_stack_use_after_return=1 \
 	  $$fixed build/sanitize/$*/core_tests build/plans.txt
 
-fuzz: build $(STAMPS)/test ## Give 10 million inputs to each parser of bytes from other ranks (ARGS="--runs 1000000 --targets frames")
+fuzz: build $(STAMPS)/test ## Give 10 million inputs to each parser of bytes from other ranks and boards (ARGS="--runs 1000000 --targets frames")
 	@$(BIN)/python -m tests.fuzz.campaign $(ARGS)
 
 mutation: build $(STAMPS)/test ## Break every algorithm at random and check that the proof notices; write docs/reports/mutation.md

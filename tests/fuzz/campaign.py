@@ -1,4 +1,4 @@
-"""`make fuzz`: gives millions of inputs to every parser of bytes from other ranks.
+"""`make fuzz`: gives millions of inputs to every parser of bytes from other ranks and boards.
 
 A finding is printed with its input, and added to the corpus, whose inputs `make test` handles every time.
 """

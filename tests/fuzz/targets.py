@@ -1,4 +1,4 @@
-"""The table of what is fuzzed: every parser of bytes that come from another rank. For a new one, add a line.
+"""The table of what is fuzzed: every parser of bytes from another rank, or from a board. For a new one, add a line.
 
 A target of Python has a function here that handles one input, and one that draws an input. A target of the core is a
 C++ function in `tests/fuzz/`, listed in `main.cpp`, whose inputs are scripts; CMakeLists.txt lists the files of the
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from tests.fuzz import control, handshakes, inputs, rendezvous
+from tests.fuzz import boards, control, handshakes, inputs, rendezvous
 
 ROOT = Path(__file__).parents[2]
 _BUILD = ROOT / "build" / "fuzz"
@@ -45,6 +45,7 @@ TARGETS = {
         Target("rendezvous", rendezvous.handle_message, rendezvous.draw_message),
         Target("meeting", rendezvous.handle_meeting, rendezvous.draw_meeting, share=0.25),  # some four messages each
         Target("control", control.handle, control.draw),
+        Target("boards", boards.handle),
         Target("news"),
         Target("frames"),
         Target("numbers"),

@@ -8,7 +8,7 @@ import pytest
 
 from hocket.runtime.network import handshake
 from hocket.runtime.rendezvous import protocol
-from tests.fuzz import handshakes, inputs, rendezvous
+from tests.fuzz import boards, handshakes, inputs, rendezvous
 from tests.fuzz.campaign import fuzz, report
 from tests.fuzz.targets import ROOT, TARGETS, Target, build
 
@@ -43,6 +43,8 @@ def test_the_corpus_has_messages_that_are_taken() -> None:
     assert [handshake.admit(job, rank, challenge, answer) is not None for answer in answers].count(True) == 1
     kinds = {type(protocol.decode(data)) for data in inputs.read("rendezvous")}
     assert kinds == {type(message) for message in rendezvous.VALID} | {type(None)}
+    found = {boards.kind_of(data) for data in inputs.read("boards") if boards.place_in(data) is not None}
+    assert found == set(range(boards.NUM_KINDS))
 
 
 def test_no_forged_handshake_is_let_in() -> None:

@@ -344,3 +344,10 @@ def test_a_malformed_place_on_a_board_shows_no_key() -> None:
     with pytest.raises(RendezvousError, match="rank 0 writes its addresses") as caught:
         first_place.read_place(f"nowhere;{KEY}", "the process manager of MPI (PMI_FD 5)")
     assert KEY[:8] not in str(caught.value) and "nowhere" in str(caught.value)
+
+
+@pytest.mark.parametrize("digits", [KEY[:-2], KEY[:-1], f"{KEY}5e"])
+def test_a_key_on_a_board_that_is_none_is_refused(digits: str) -> None:
+    with pytest.raises(RendezvousError, match="the board has 'hxa:1' where rank 0 writes its addresses: ") as caught:
+        first_place.read_place(f"hxa:1;{digits}", "the board")
+    assert KEY[:8] not in str(caught.value)

@@ -85,8 +85,8 @@ def excludes(pattern: str) -> bool:
 
 def source_towards(host: str) -> str | None:
     """Returns the address of this host from which the kernel would send to an IP address; None without a route."""
-    family, _, _, _, sockaddr = numeric(host, 9)  # any port: nothing is sent
     try:
+        family, _, _, _, sockaddr = numeric(host, 9)  # any port: nothing is sent
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(sockaddr)
             return str(probe.getsockname()[0]).partition("%")[0]
@@ -95,8 +95,14 @@ def source_towards(host: str) -> str | None:
 
 
 def numeric(host: str, port: int) -> tuple[int, int, int, str, tuple[object, ...]]:
-    """Returns the row of getaddrinfo for an IP address: family, type, protocol, "", and what sockets take."""
-    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
+    """Returns the row of getaddrinfo for an IP address: family, type, protocol, "", and what sockets take.
+
+    Raises socket.gaierror if it is none, or names an interface that this host does not have.
+    """
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
+    except UnicodeError as error:  # an interface whose name cannot be one
+        raise socket.gaierror(socket.EAI_NONAME, "this is no IP address") from error
 
 
 # What a pattern chooses: decisions without a socket

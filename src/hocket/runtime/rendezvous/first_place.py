@@ -8,6 +8,7 @@ from hocket.errors import RendezvousError
 from hocket.runtime.network.addresses import Address, is_numeric, read_address, resolve, write_address
 from hocket.runtime.network.connecting import reason_in_words
 from hocket.runtime.network.gate import Gate
+from hocket.runtime.network.handshake import KEY_BYTES
 from hocket.runtime.network.interfaces import choose, named_interfaces, source_towards
 from hocket.runtime.rendezvous.boards.board import Board
 from hocket.runtime.variables import ADDRESS
@@ -50,10 +51,13 @@ def write_place(addresses: Sequence[Address], key: bytes | None) -> str:
 
 
 def read_place(text: str, where: str) -> tuple[list[Address], bytes | None]:
-    """Returns rank 0's addresses and the key, if it is there."""
-    places, _, key = text.partition(";")
+    """Returns rank 0's addresses and the key, if it is there. Raises RendezvousError if no rank 0 wrote the text."""
+    places, _, digits = text.partition(";")
     try:
-        return [read_address(place) for place in places.split(",")], bytes.fromhex(key) if key else None
+        key = bytes.fromhex(digits) if digits else None
+        if key is not None and len(key) != KEY_BYTES:
+            raise ValueError(f"found a key of {len(key)} bytes; expected {KEY_BYTES}")
+        return [read_address(place) for place in places.split(",")], key
     except ValueError as error:
         raise RendezvousError(
             f"{where} has {places[:80]!r} where rank 0 writes its addresses: {error}; does another program write "
