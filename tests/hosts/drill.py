@@ -27,11 +27,13 @@ from typing import Any
 import numpy as np
 
 import hocket
+from hocket import _core
 from hocket.errors import CollectiveTimeout, PeerDied
+from hocket.runtime.network.handshake import Credentials
 from tests.hosts import calls, resets
 from tests.hosts.lab import Lab
-from tests.hosts.pretended import Job, Outcome, is_told, mark
-from tests.hosts.siege import Siege, other_gate
+from tests.hosts.pretended import KEY, Job, Outcome, is_told, mark
+from tests.hosts.siege import Siege, other_gate, recorded_at_doors
 
 LAYOUT = (0, 0, 1, 1)
 COUNTS = (8, 8192, 524_288)  # of int64: 64 B, 64 KiB, 4 MiB
@@ -185,9 +187,11 @@ def run_strangers(number: int) -> dict[str, Any]:
     told, tells = os.pipe()
 
     def program(comm: hocket.Communicator) -> int:
-        doors = comm.all_gather_object(comm.context._door.addresses[0])  # type: ignore[union-attr]
+        door = comm.context._door
+        assert door is not None
+        doors = comm.all_gather_object(door.addresses[0])
         if comm.rank == 0:
-            os.write(tells, json.dumps(doors).encode())
+            os.write(tells, json.dumps([door._job.name, doors]).encode())
         x, turn, goes_on = np.empty(10_000), 0, True
         while goes_on:
             x[:] = comm.rank + turn
@@ -201,13 +205,15 @@ def run_strangers(number: int) -> dict[str, Any]:
 
     def calls_a_second(job: Job, addresses: Sequence[tuple[str, int]]) -> float:
         before, begun = job.marks()[0], time.monotonic()
-        with Siege(addresses, most=number // NUM_WINDOWS, rate=STRANGERS_A_SECOND) as siege:
+        with Siege(addresses, answers, most=number // NUM_WINDOWS, rate=STRANGERS_A_SECOND) as siege:
             siege.wait()
         return (job.marks()[0] - before) / (time.monotonic() - begun)
 
     with other_gate() as foreign, Job(program, LAYOUT, limit=600.0) as job:
         job.await_mark(100)
-        doors = [(host, port) for host, port in json.loads(os.read(told, 4096))]
+        name, places = json.loads(os.read(told, 4096))
+        doors = [(host, port) for host, port in places]
+        answers = recorded_at_doors(Credentials(bytes.fromhex(KEY), name, len(doors), _core.LAYOUT))
         pairs = [(calls_a_second(job, doors), calls_a_second(job, [foreign] * len(doors))) for _ in range(NUM_WINDOWS)]
         job.tell()
         outcomes = job.outcomes()

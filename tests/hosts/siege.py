@@ -1,4 +1,7 @@
-"""Strangers who connect to the listeners of a job, as fast as they can or at a rate, and say what is no handshake."""
+"""Strangers who connect to the listeners of a job, as fast as they can or at a rate, and say what is no handshake.
+
+Some have recorded a handshake of the job, and say again what its rank has answered to another challenge.
+"""
 
 import contextlib
 import mmap
@@ -19,22 +22,42 @@ from hocket.runtime.network.handshake import Credentials, Purpose
 OTHER_JOB = Credentials(bytes(range(1, 33)), "another", 4, 1)
 TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(200)
 MOST_OPEN = 300
-_NUM_CONNECTED, _NUM_ENDED, _RATE, _STOPS = range(4)  # what both processes see
+COMMUNICATOR = 5  # of recorded handshakes: one that has left
+_NUM_CONNECTED, _NUM_REFUSED, _NUM_ADMITTED, _STOPS = range(4)  # what both processes see
+_NUM_KINDS, _BEGINS_REPLAY, _REPLAYS, _HAS_REPLAYED = 6, 1, 3, 6
 
 Address = tuple[str, int]
+
+
+def recorded(job: Credentials, purpose: Purpose) -> bytes:
+    """Return what a rank of the job has answered to a challenge."""
+    challenged = handshake.challenge()
+    answered = handshake.answer(job, purpose, challenged)
+    assert answered is not None
+    assert handshake.admit(job, purpose.target, challenged, answered[0]) is not None, "it was let in then"
+    return answered[0]
+
+
+def recorded_at_doors(job: Credentials) -> list[bytes]:
+    """Return, by rank, what another rank of the job has answered there, for COMMUNICATOR."""
+    return [recorded(job, Purpose(COMMUNICATOR, (rank + 1) % job.size, rank)) for rank in range(job.size)]
 
 
 class Siege:
     """A process that attacks these addresses. From `with` to the end of its block."""
 
-    def __init__(self, addresses: Sequence[Address], *, most: int | None = None, rate: float = 0.0) -> None:
-        """most: connections in all; rate: of them in a second, 0 for as fast as it can."""
+    def __init__(
+        self, addresses: Sequence[Address], answers: Sequence[bytes], *, most: int | None = None, rate: float = 0.0
+    ) -> None:
+        """answers: by address, what was recorded there; most: connections in all; rate: of them in a second, 0 for as
+        fast as it can.
+        """
         self._shared = memoryview(mmap.mmap(-1, 64)).cast("Q")
         self._process = os.fork()
         if self._process == 0:
             status = 1
             try:
-                _Besieger(addresses, self._shared, most, rate).run()
+                _Besieger(addresses, answers, self._shared, most, rate).run()
                 status = 0
             finally:
                 os._exit(status)
@@ -52,6 +75,16 @@ class Siege:
         """How many connections were opened so far."""
         return self._shared[_NUM_CONNECTED]
 
+    @property
+    def num_refused(self) -> int:
+        """How many connections were ended after a recorded answer."""
+        return self._shared[_NUM_REFUSED]
+
+    @property
+    def num_admitted(self) -> int:
+        """How many connections were greeted after a recorded answer."""
+        return self._shared[_NUM_ADMITTED]
+
     def wait(self) -> None:
         """Return once the strangers have gone."""
         process, self._process = self._process, 0
@@ -59,14 +92,19 @@ class Siege:
 
 
 class _Besieger:
-    def __init__(self, addresses: Sequence[Address], shared: memoryview, most: int | None, rate: float) -> None:
-        self._addresses, self._shared, self._most, self._rate = addresses, shared, most, rate
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        answers: Sequence[bytes],
+        shared: memoryview,
+        most: int | None,
+        rate: float,
+    ) -> None:
+        self._targets = list(zip(addresses, answers, strict=True))
+        self._shared, self._most, self._rate = shared, most, rate
         self._selector = selectors.DefaultSelector()
         self._open: deque[socket.socket] = deque()
         self._choose = random.Random(7)
-        answered = handshake.answer(OTHER_JOB, Purpose(5, 1, 0), handshake.challenge())
-        assert answered is not None
-        self._recorded = answered[0]
 
     def run(self) -> None:
         begun, number = time.monotonic(), 0
@@ -82,15 +120,16 @@ class _Besieger:
         if len(self._open) >= MOST_OPEN:
             self._end(self._open.popleft())
         one = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        address, answered = self._targets[number // _NUM_KINDS % len(self._targets)]
         with contextlib.suppress(BlockingIOError):
-            one.connect(self._addresses[number % len(self._addresses)])
+            one.connect(address)
         self._open.append(one)
-        self._selector.register(one, selectors.EVENT_WRITE, number % 6)
+        self._selector.register(one, selectors.EVENT_WRITE, (number % _NUM_KINDS, answered))
         return 1
 
     def _attend(self, seconds: float) -> None:
         for key, events in self._selector.select(seconds):
-            one = key.fileobj
+            one, (kind, answered) = key.fileobj, key.data
             assert isinstance(one, socket.socket)
             try:
                 if events & selectors.EVENT_WRITE:
@@ -98,23 +137,26 @@ class _Besieger:
                         raise ConnectionRefusedError  # nobody listens yet
                     self._shared[_NUM_CONNECTED] += 1
                     self._selector.modify(one, selectors.EVENT_READ, key.data)
-                    self._speak(one, key.data)
+                    self._speak(one, kind)
                 elif not one.recv(4096):
                     raise ConnectionResetError
-                elif key.data == 1:
-                    one.send(self._recorded[: self._choose.randrange(1, len(self._recorded))])
-                elif key.data == 3:
-                    one.send(self._recorded)
+                elif kind == _BEGINS_REPLAY:
+                    one.send(answered[: self._choose.randrange(1, len(answered))])
+                elif kind == _REPLAYS:
+                    one.send(answered)
+                    self._selector.modify(one, selectors.EVENT_READ, (_HAS_REPLAYED, answered))
+                elif kind == _HAS_REPLAYED:
+                    self._shared[_NUM_ADMITTED] += 1
             except BlockingIOError:
                 continue
             except OSError:
                 with contextlib.suppress(ValueError):
                     self._open.remove(one)
-                self._shared[_NUM_ENDED] += 1
+                self._shared[_NUM_REFUSED] += kind == _HAS_REPLAYED
                 self._end(one)
 
     def _speak(self, one: socket.socket, kind: int) -> None:
-        """Of the six kinds, those that wait for no challenge; one says nothing at all."""
+        """Kinds that wait for no challenge; one says nothing at all."""
         if kind == 0:
             one.send(secrets.token_bytes(self._choose.randrange(1, 300)))
         elif kind == 4:

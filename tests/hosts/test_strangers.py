@@ -2,6 +2,7 @@
 
 import os
 import resource
+import socket
 import time
 from pathlib import Path
 
@@ -9,8 +10,11 @@ import numpy as np
 import pytest
 
 import hocket
-from tests.hosts.pretended import LIMIT_SECONDS, Job, is_told, mark
-from tests.hosts.siege import Siege
+from hocket import _core
+from hocket.runtime.network.handshake import Credentials, Purpose
+from hocket.runtime.rendezvous import star
+from tests.hosts.pretended import KEY, LIMIT_SECONDS, Job, is_told, mark
+from tests.hosts.siege import COMMUNICATOR, Siege, recorded, recorded_at_doors
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(4 * LIMIT_SECONDS)
@@ -36,9 +40,17 @@ class Besieged:
     def __call__(self, comm: hocket.Communicator) -> int:
         door = comm.context._door
         assert door is not None
+        let_in: set[int] = set()
+        hand_over = door._hand_over
+
+        def note(connection: socket.socket, purpose: Purpose, greeting: bytes) -> None:
+            let_in.add(purpose.communicator)
+            hand_over(connection, purpose, greeting)
+
+        door._hand_over = note  # type: ignore[method-assign]
         doors = comm.all_gather_object(tuple(door.addresses[0]))
         if comm.rank == 0:
-            os.write(self._tells, " ".join(f"{host}:{port}" for host, port in doors).encode())
+            os.write(self._tells, " ".join([door._job.name, *(f"{host}:{port}" for host, port in doors)]).encode())
         x, turn, goes_on = np.empty(10_000), 0, True
         while goes_on:
             group = comm.subgroup(range(comm.size))
@@ -51,11 +63,14 @@ class Besieged:
                     turn += 1
             mark(comm, turn)
             goes_on = comm.all_reduce(np.array([not is_told()]), op="min")[0] != 0
+        assert let_in and COMMUNICATOR not in let_in, "a recorded handshake is let in"
         return turn
 
-    def doors(self) -> list[tuple[str, int]]:
-        places = (one.rpartition(":") for one in os.read(self._told, 4096).decode().split())
-        return [(host, int(port)) for host, _, port in places]
+    def doors(self) -> tuple[list[tuple[str, int]], list[bytes]]:
+        """Return where the ranks listen, and what each heard of a rank that it let in."""
+        name, *places = os.read(self._told, 4096).decode().split()
+        found = [(host, int(port)) for host, _, port in (one.rpartition(":") for one in places)]
+        return found, recorded_at_doors(Credentials(bytes.fromhex(KEY), name, len(found), _core.LAYOUT))
 
 
 @pytest.mark.parametrize(
@@ -65,13 +80,14 @@ class Besieged:
 def test_strangers_at_all_doors_change_no_bit_and_leave_nothing(num_strangers: int) -> None:
     program = Besieged()
     with Job(program, limit=3 * LIMIT_SECONDS) as job:
-        doors = program.doors()
+        doors, answers = program.doors()
         job.await_mark(20)
         before = [(num_descriptors(one), num_kib(one)) for one in job.processes]
         begun = max(job.marks())
-        with Siege(doors, most=num_strangers) as siege:
+        with Siege(doors, answers, most=num_strangers) as siege:
             siege.wait()
             assert siege.num_connected > num_strangers // 2, "the strangers came"
+            assert siege.num_refused > 0, "recorded handshakes are ended"
         job.await_mark(begun + 20)
         deadline = time.monotonic() + FORGETTING_SECONDS
 
@@ -101,10 +117,12 @@ def test_ranks_meet_while_strangers_besiege_rank_0(has_few: bool) -> None:
     def program(comm: hocket.Communicator) -> float:
         return float(comm.all_reduce(np.ones(1))[0])
 
-    with Job(program, before=before) as job, Siege([job.address]) as siege:
-        wait_until(lambda: siege.num_connected > 200)
+    heard = recorded(Credentials(bytes.fromhex(KEY), "", 0, 0), Purpose(star._MEETING, 1, 0))
+    with Job(program, before=before) as job, Siege([job.address], [heard]) as siege:
+        wait_until(lambda: siege.num_connected > 200 and siege.num_refused + siege.num_admitted > 0)
         begun = time.monotonic()
         job.tell()
         outcomes = job.outcomes()
     assert [(one.error, one.value) for one in outcomes] == [(None, 4.0)] * 4
     assert max(one.seconds for one in outcomes) - begun < MEETING_SECONDS
+    assert siege.num_refused > 0 == siege.num_admitted, "what was said before does not help"
