@@ -6,6 +6,7 @@ import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -83,9 +84,9 @@ def until(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> No
         time.sleep(0.005)  # between two looks
 
 
-def visit(door: Doorkeeper) -> tuple[socket.socket, bytes]:
+def visit(door: Doorkeeper, source: str = "127.0.0.1") -> tuple[socket.socket, bytes]:
     """Open a connection as rank 1 does, up to the answer; return it, and the greeting that is to come."""
-    connection = socket.create_connection(door.addresses[0])
+    connection = socket.create_connection(door.addresses[0], source_address=(source, 0))
     challenged = connection.recv(handshake.CHALLENGE_BYTES, socket.MSG_WAITALL)
     answered = handshake.answer(CREDENTIALS, PURPOSE, challenged)
     assert answered is not None
@@ -175,6 +176,42 @@ def test_a_rank_that_does_not_answer_yet_is_visited_again(
             if attempt == "belongs here":
                 until(lambda: core.given != [], "it is handed over")
     assert core.given[0][0] == Purpose(5, 0, 1) and door._visits == []
+
+
+def options(connection: socket.socket) -> tuple[int, int, bytes]:
+    told = [connection.getsockopt(socket.IPPROTO_TCP, one) for one in (socket.TCP_NODELAY, socket.TCP_QUICKACK)]
+    return told[0], told[1], connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+
+
+@pytest.mark.parametrize(("source", "is_own"), [("127.0.0.1", True), ("127.0.0.2", False)])
+def test_a_connection_that_comes_in_sends_at_once_and_to_the_own_host_by_reno(
+    source: str, is_own: bool, door: Doorkeeper, core: Core
+) -> None:
+    usual = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_bytes().strip()
+    connection, _ = visit(door, source)
+    with connection:
+        until(lambda: core.given != [], "it is handed over")
+        assert options(core.given[0][1]) == (1, 0, b"reno" if is_own else usual)
+
+
+def test_a_connection_that_is_opened_sends_at_once_and_to_the_own_host_by_reno(
+    door: Doorkeeper, core: Core, elsewhere: socket.socket
+) -> None:
+    elsewhere.listen()
+    elsewhere.settimeout(20)
+    core.wanted.append((5, 0, 1))
+    core.ring()
+    connection, _ = elsewhere.accept()
+    with connection:
+        challenged = handshake.challenge()
+        connection.sendall(challenged)
+        admitted = handshake.admit(
+            CREDENTIALS, 1, challenged, connection.recv(handshake.ANSWER_BYTES, socket.MSG_WAITALL)
+        )
+        assert admitted is not None
+        connection.sendall(admitted[1])
+        until(lambda: core.given != [], "it is handed over")
+        assert options(core.given[0][1]) == (1, 0, b"reno")
 
 
 def test_what_a_communicator_wanted_that_has_left_is_forgotten(door: Doorkeeper, core: Core) -> None:
