@@ -1,5 +1,6 @@
 """The house keeps its own rules: the Makefile explains itself, documents name what exists, nothing is unfinished."""
 
+import ast
 import re
 import subprocess
 import tomllib
@@ -137,6 +138,20 @@ def test_every_sleep_of_a_test_has_its_reason() -> None:
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if sleep.search(line) and reason[path.suffix] not in line
     ]
+    assert found == []
+
+
+def test_what_comes_from_the_network_runs_no_code() -> None:
+    """Objects of users are pickled above these layers, and a message of the runtime is data."""
+    runs_code = {"pickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve", "eval", "exec", "compile"}
+    found = []
+    for folder in (SOURCE / "runtime" / "network", SOURCE / "runtime" / "rendezvous"):
+        for path in folder.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                names += [node.func.id] if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else []
+                found += [f"{path.name}:{node.lineno}: {name}" for name in names if runs_code & set(name.split("."))]
     assert found == []
 
 

@@ -198,20 +198,24 @@ def test_all_addresses_and_the_other_interfaces_are_told() -> None:
     assert str(pickle.loads(pickle.dumps(error))) == text
 
 
-def test_listening_everywhere_takes_both_families(open_port: Address) -> None:
-    with listen("", 0, 8) as listener:
-        port = listener.getsockname()[1]
-        connect([("127.0.0.1", port)], soon()).connection.close()
-        if listener.family == socket.AF_INET6:
-            connect([("::1", port)], soon()).connection.close()
+@pytest.mark.parametrize("interface", ["nothing", "..", "x" * 64])
+@pytest.mark.parametrize("sources", [(), (LocalAddress("::1", "lo"),)], ids=["route", "chosen"])
+def test_an_address_on_an_interface_that_this_host_lacks_is_not_reached(
+    interface: str, sources: tuple[LocalAddress, ...]
+) -> None:
+    with pytest.raises(UnreachedError, match="name not found"):
+        connect([(f"fe80::1%{interface}", 5)], soon(), sources=sources)
+
+
+def test_nothing_listens_everywhere_for_want_of_an_address() -> None:
+    with pytest.raises(RendezvousError, match="rank 0 cannot listen at :0: "):
+        listen("", 0, 8).close()
 
 
 def test_a_port_in_use_says_so(open_port: Address) -> None:
-    for host in ("", "127.0.0.1"):
-        with pytest.raises(
-            RendezvousError, match=f"rank 0 cannot listen at .*:{open_port[1]}: in use: another process"
-        ):
-            listen(host, open_port[1], 8)
+    words = f"rank 0 cannot listen at 127.0.0.1:{open_port[1]}: in use: another process"
+    with pytest.raises(RendezvousError, match=words):
+        listen("127.0.0.1", open_port[1], 8)
 
 
 def test_an_address_of_another_host_says_so() -> None:

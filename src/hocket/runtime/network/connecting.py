@@ -288,15 +288,11 @@ def _outcome(connection: socket.socket) -> int:
 
 
 def listen(host: str, port: int, backlog: int, *, listener: str = "rank 0") -> socket.socket:
-    """Returns a socket that listens at an IP address of this host, or at all of IPv4 and IPv6 if host is "".
+    """Returns a socket that listens at an IP address of this host.
 
     port 0 lets the kernel choose. listener: what listens, for errors. Raises RendezvousError, or ResourceError.
     """
     try:
-        if host == "" and socket.has_dualstack_ipv6():
-            return socket.create_server(("", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True)
-        if host == "":
-            return socket.create_server(("", port), backlog=backlog)
         family, _, _, _, sockaddr = numeric(host, port)
         return socket.create_server(sockaddr, family=family, backlog=backlog)
     except OSError as error:
@@ -304,7 +300,7 @@ def listen(host: str, port: int, backlog: int, *, listener: str = "rank 0") -> s
             raise ResourceError(
                 f"{listener} cannot listen: {error.strerror}; raise `ulimit -n`", errno=error.errno or 0, call="listen"
             ) from error
-        where = write_address(host or "0.0.0.0", port)
+        where = write_address(host, port)
         raise RendezvousError(f"{listener} cannot listen at {where}: {why_not_listening(error)}") from error
 
 
