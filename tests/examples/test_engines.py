@@ -1,6 +1,7 @@
 """The scripts of examples/engines start what they say. Programs of this test stand for the engines themselves."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,14 @@ def test_torchrun(tmp_path: Path) -> None:
         *["--nnodes=2", "--nproc-per-node=4", "--node-rank=1", "--master-addr=node1", "--master-port=29500"],
         "examples/first_program.py",
     ]
+
+
+def test_the_command_of_the_documents_gives_torchrun_a_key(tmp_path: Path) -> None:
+    place(tmp_path, "torchrun", 'echo "$HOCKET_KEY_FILE"')
+    (command,) = re.findall(r"`([^`]*torchrun --nnodes[^`]*)`", (ROOT / "docs" / "hosts.md").read_text())
+    paths = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", command], env=paths, capture_output=True, text=True, check=True)
+    assert done.stdout == "job.key\n"
 
 
 def test_examples_are_short() -> None:
