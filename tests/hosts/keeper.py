@@ -34,12 +34,12 @@ echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
 """
 
 
-def others() -> Iterator[int]:
-    """Yield the processes in this network, except this one; what has ended but is not yet waited for is in none."""
-    own = Path("/proc/self/ns/net").readlink()
+def others(keeper: int) -> Iterator[int]:
+    """Yield the processes in the network of the keeper, but for it; what has ended and is not waited for is in none."""
+    own = Path(f"/proc/{keeper}/ns/net").readlink()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if (process / "ns/net").readlink() == own and int(process.name) != os.getpid():
+            if (process / "ns/net").readlink() == own and int(process.name) != keeper:
                 yield int(process.name)
 
 
@@ -47,7 +47,7 @@ def main() -> None:
     subprocess.run(["sh", "-c", MOUNTS, *sys.argv[1:]], check=True)
     print("ready", flush=True)
     sys.stdin.readline()
-    while found := list(others()):
+    while found := list(others(os.getpid())):
         for process in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)

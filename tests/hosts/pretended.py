@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 import hocket
@@ -49,15 +50,20 @@ _marks: "memoryview | None" = None
 
 
 def mark(comm: hocket.Communicator, number: int) -> None:
-    """In a program: says to whoever started the ranks how far this one has come."""
+    """In a program: says to the process that started the ranks how far this one has come."""
     assert _marks is not None
     _marks[comm.rank] = number
 
 
-def is_told() -> bool:
-    """In a program: whether whoever started the ranks has told them something."""
+def told() -> int:
+    """In a program: the number that was told to the ranks last; 0 before."""
     assert _marks is not None
-    return _marks[-1] != 0
+    return _marks[-1]
+
+
+def is_told() -> bool:
+    """In a program: whether the ranks were told something."""
+    return told() != 0
 
 
 class Job:
@@ -122,9 +128,13 @@ class Job:
         """Return how far each rank has come."""
         return list(self._marks[:-1])
 
-    def tell(self) -> None:
-        """From now on is_told() is true."""
-        self._marks[-1] = 1
+    def tell(self, number: int = 1) -> None:
+        """From now on, this is what all ranks are told."""
+        self._marks[-1] = number
+
+    def num_descriptors(self) -> list[int]:
+        """Return how many files and sockets each rank has open."""
+        return [len(list(Path(f"/proc/{process}/fd").iterdir())) for process in self.processes]
 
     def outcomes(self) -> list[Outcome]:
         """Wait until all ranks have ended."""

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from hocket.runtime.network import handshake
-from hocket.runtime.network.gate import Gate
+from hocket.runtime.network.gate import Admitted, Gate, in_turn, send
 from hocket.runtime.network.handshake import Credentials, Purpose
 
 OTHER_JOB = Credentials(bytes(range(1, 33)), "another", 4, 1)
@@ -171,17 +171,17 @@ class _Besieger:
 
 
 @contextlib.contextmanager
-def other_gate() -> "contextlib.AbstractContextManager[Address]":  # type: ignore[misc]
-    """Within this block, a process of no rank of the job keeps a gate, which does the same work as theirs."""
+def other_gate(job: Credentials = OTHER_JOB) -> "contextlib.AbstractContextManager[Address]":  # type: ignore[misc]
+    """Within this block, a process that is no rank keeps a gate of this job, which does the same work as theirs."""
     gate = Gate(0, [("127.0.0.1", 0)])
     process = os.fork()
     if process == 0:
         try:
             selector = selectors.DefaultSelector()
-            gate.open(OTHER_JOB, selector, lambda admitted: admitted.connection.close())
+            gate.open(job, selector, _greet)
             while True:
                 times = gate.expire(time.monotonic())
-                for key, _ in selector.select(max(min(times) - time.monotonic(), 0.0) if times else None):
+                for key, _ in in_turn(selector.select(max(min(times) - time.monotonic(), 0.0) if times else None)):
                     gate.handle(key.fileobj, key.data)
         finally:
             os._exit(1)
@@ -192,3 +192,8 @@ def other_gate() -> "contextlib.AbstractContextManager[Address]":  # type: ignor
     finally:
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
+
+
+def _greet(admitted: Admitted) -> None:
+    with admitted.connection:
+        send(admitted.connection, admitted.greeting)
