@@ -6,7 +6,7 @@ Ratios are against the best MPI of each cell: medians over rounds of the touched
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from comparison.results import Row, geometric_mean
 
@@ -58,14 +58,15 @@ class Faster:
 
 
 @dataclass(frozen=True)
-class OverFloor:
-    """The time of `ours` over the floor of registered memory, in the same rounds."""
+class Over:
+    """The time of `ours` over that of `floor`, in the same rounds."""
 
     ours: str
+    floor: str
 
     def __call__(self, row: Row) -> float | None:
         """Returns the measured value, or None."""
-        return row.ratio("floor registered", self.ours)
+        return row.ratio(self.floor, self.ours)
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,17 @@ class Seconds:
         return row.typical(self.ours)
 
 
+class Value(Protocol):
+    """What a goal is about, in a cell. ours: the contender without whose time there is no value."""
+
+    @property
+    def ours(self) -> str:
+        """A name of CONTENDERS."""
+
+    def __call__(self, row: Row) -> float | None:
+        """Returns the measured value, or None."""
+
+
 @dataclass(frozen=True)
 class Goal:
     """The "worst" or "mean" (`aggregate`) of `value` over the cells must be at least, or `at_most`, the limit.
@@ -87,7 +99,7 @@ class Goal:
     """
 
     name: str
-    value: Faster | OverFloor | Seconds | str
+    value: Value | str
     limit: float
     cells: Cells | None = None
     aggregate: str = "worst"
@@ -145,7 +157,7 @@ GOALS = [
     ),
     Goal(
         "2 ranks, registered, all_reduce over the zero-copy floor",
-        OverFloor("registered"),
+        Over("registered", "floor registered"),
         1.3,
         Cells((2,), ("all_reduce",), sizes=LARGE),
         at_most=True,

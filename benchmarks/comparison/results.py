@@ -49,10 +49,14 @@ class Row:
         """Returns whether others used so much that the row is marked."""
         return self.load() > QUIET
 
+    def best(self, names: Iterable[str], protocol: str = "touched") -> str | None:
+        """Returns the one of these contenders with the smallest median; None if none was measured."""
+        present = [name for name in names if self.times(name, protocol)]
+        return min(present, key=lambda name: statistics.median(self.times(name, protocol)), default=None)
+
     def best_mpi(self, protocol: str = "touched") -> str | None:
         """Returns the MPI with the smallest median."""
-        present = [name for name in peers.MPIS if self.times(name, protocol)]
-        return min(present, key=lambda name: statistics.median(self.times(name, protocol)), default=None)
+        return self.best(peers.MPIS, protocol)
 
     def trails(self, contender: str, factor: float) -> bool:
         """Returns whether this is an MPI that took over `factor` times as long as the best MPI in the first round."""

@@ -252,7 +252,7 @@ def test_the_price_of_no_cross_memory_attach() -> None:
 
 
 def test_time_over_the_floor() -> None:
-    assert goals.OverFloor("registered")(row(registered=[3.0], floor_registered=[2.0])) == 1.5
+    assert goals.Over("registered", "floor registered")(row(registered=[3.0], floor_registered=[2.0])) == 1.5
 
 
 def test_a_quick_run_has_cells_for_every_goal() -> None:

@@ -1,5 +1,6 @@
 """The comparison over TCP: the raw exchange, and the table."""
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import hosts
-from comparison import building
+from comparison import building, report
 from comparison.contenders import settings
 from comparison.measuring import QUICK
 from comparison.results import Row, Run
@@ -44,6 +45,32 @@ def test_the_table_compares_with_the_best_other_library() -> None:
     assert "|all_gather 8 B|-|-|-|-|-|" in text
     assert "geometric mean of 2 cells: 1.00" in text and "absent: gloo: it is not here" in text
     assert "nothing to compare with" in hosts.table(Run(rows=[row("all_reduce")]), [])
+
+
+def test_the_goals_of_this_host_are_judged_against_the_best_peer() -> None:
+    run, mib = Run("a machine"), 1 << 20
+    for num_bytes, ours, openmpi, gloo in (
+        (8, 5e-6, 8e-6, 3e-4),
+        (64 << 10, 2e-5, 4e-5, 3.2e-5),
+        (mib, 2e-4, 3e-4, 6e-4),
+    ):
+        made = Row("all_reduce", num_bytes, "float32", 2)
+        for name, seconds in (("tcp", ours), ("openmpi", openmpi), ("gloo", gloo), ("raw exchange", ours / 1.2)):
+            made.note(name, "touched", seconds)
+        run.rows.append(made)
+    run.rows += [row(name, tcp=[1e-6], openmpi=[1.1e-6], gloo=[1e-3]) for name in ("all_gather", "broadcast")]
+    run.rows += [row(name, tcp=[1e-6], openmpi=[1e-3], gloo=[1.4e-6]) for name in ("send_recv", "all_to_all")]
+    outcomes = hosts.judged(run, hosts.PEERS, None)
+    assert [round(one.value, 2) for one in outcomes if one.value is not None] == [1.6, 60.0, 1.6, 1.5, 1.24]
+    assert [one.reached for one in outcomes] == [True, True, True, True, False, True], "64 MiB was not measured"
+    assert "MISSED" not in report.goal_lines(outcomes) and "unknown" in report.goal_lines(outcomes)
+
+
+def test_gloo_is_measured_in_all_cells_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts, "measure", lambda *arguments: None)
+    run = Run()
+    hosts.on_this_host(run, argparse.Namespace(operations=None, sizes=None, peers=["gloo"]), QUICK)
+    assert {one.operation for one in run.rows} == set(hosts.USUAL) and not any(one.left_out for one in run.rows)
 
 
 def test_tcp_is_a_setting_only_where_it_is_asked_for() -> None:
