@@ -13,18 +13,15 @@ import hocket
 from hocket import _core
 from hocket.runtime.network.handshake import Credentials, Purpose
 from hocket.runtime.rendezvous import star
-from tests.hosts.pretended import KEY, LIMIT_SECONDS, Job, is_told, mark
+from tests.hosts.pretended import KEY, LIMIT_SECONDS, Job, is_told, mark, told
 from tests.hosts.siege import COMMUNICATOR, Siege, recorded, recorded_at_doors
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(4 * LIMIT_SECONDS)
 MEETING_SECONDS = 15.0  # under attack; half a second, where nothing else runs
-FORGETTING_SECONDS = 5.0
 MOST_KIB = 16 << 10
-
-
-def num_descriptors(process: int) -> int:
-    return len(list(Path(f"/proc/{process}/fd").iterdir()))
+GO_ON, REST, END = 1, 2, 3  # what the ranks are told
+AT_REST = 1 << 32  # the mark of a rank that makes no more groups
 
 
 def num_kib(process: int) -> int:
@@ -32,7 +29,10 @@ def num_kib(process: int) -> int:
 
 
 class Besieged:
-    """A program of ranks that make checked calls, and groups with new connections, until they are told to end."""
+    """A program of ranks that make checked calls, and groups with new connections, from GO_ON to REST.
+
+    They rest before and after, so that their descriptors can be counted.
+    """
 
     def __init__(self) -> None:
         self._told, self._tells = os.pipe()
@@ -61,8 +61,11 @@ class Besieged:
                     group.all_reduce(x)
                     assert (x == sum(range(comm.size)) + comm.size * turn).all()
                     turn += 1
+            goes_on = comm.all_reduce(np.array([told() < REST]), op="min")[0] != 0
             mark(comm, turn)
-            goes_on = comm.all_reduce(np.array([not is_told()]), op="min")[0] != 0
+            wait_until(lambda: told() >= GO_ON)  # from now on there are no connections to come but those of groups
+        mark(comm, AT_REST)
+        wait_until(lambda: told() >= END)
         assert let_in and COMMUNICATOR not in let_in, "a recorded handshake is let in"
         return turn
 
@@ -81,25 +84,23 @@ def test_strangers_at_all_doors_change_no_bit_and_leave_nothing(num_strangers: i
     program = Besieged()
     with Job(program, limit=3 * LIMIT_SECONDS) as job:
         doors, answers = program.doors()
+        job.await_mark(1)
+        descriptors = job.num_descriptors()
+        job.tell(GO_ON)
         job.await_mark(20)
-        before = [(num_descriptors(one), num_kib(one)) for one in job.processes]
+        kib = list(map(num_kib, job.processes))
         begun = max(job.marks())
         with Siege(doors, answers, most=num_strangers) as siege:
             siege.wait()
             assert siege.num_connected > num_strangers // 2, "the strangers came"
             assert siege.num_refused > 0, "recorded handshakes are ended"
         job.await_mark(begun + 20)
-        deadline = time.monotonic() + FORGETTING_SECONDS
-
-        def has_forgotten() -> bool:
-            # A group that is being made has some connections; others wait for their end.
-            return all(num_descriptors(one) <= was + 12 for one, (was, _) in zip(job.processes, before, strict=True))
-
-        wait_until(has_forgotten)
-        assert time.monotonic() < deadline
-        grown = [num_kib(one) - was for one, (_, was) in zip(job.processes, before, strict=True)]
+        grown = [num_kib(one) - was for one, was in zip(job.processes, kib, strict=True)]
         assert max(grown) < MOST_KIB, grown
-        job.tell()
+        job.tell(REST)
+        job.await_mark(AT_REST)
+        wait_until(lambda: all(now <= was for now, was in zip(job.num_descriptors(), descriptors, strict=True)))
+        job.tell(END)
         outcomes = job.outcomes()
     assert [(one.error, one.signal) for one in outcomes] == [(None, 0)] * 4 and len(
         {one.value for one in outcomes}
