@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from hocket.errors import PeerDied
 from tests.hosts import drill, meetings
 from tests.hosts.lab import Lab
-from tests.hosts.pretended import LIMIT_SECONDS
+from tests.hosts.pretended import LIMIT_SECONDS, Outcome
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(10 * LIMIT_SECONDS)
@@ -51,6 +52,21 @@ def test_what_is_left_on_a_host_is_seen(make_lab: Callable[..., Lab]) -> None:
     wait_until(lambda: any("LISTEN" in one for one in drill.left_on(lab.hosts)))
     left = drill.left_on(lab.hosts)
     assert left[0] == f"process {process.pid} on host1" and left[1].startswith("on host1: LISTEN"), left
+
+
+def test_each_side_of_a_cut_has_to_name_a_rank_of_the_other() -> None:
+    trial = drill.Trial("cuts", "barrier", 8, [4, 5], 0.0, layout=drill.LAYOUT_OF_CUTS)
+
+    def judged(named: list[int], where: str = " on host a") -> drill.Result:
+        result = drill.Result()
+        outcomes = [Outcome((PeerDied(f"rank {one}{where}", rank=one), 12.5, None)) for one in named]
+        drill.judge(trial, outcomes, 10.0, result)
+        return result
+
+    right = judged([4, 4, 5, 4, 0, 2])
+    assert right.wrong == [] and right.seconds == [2.5] * 6
+    assert [one["rank"] for one in judged([4, 4, 0, 4, 5, 2]).wrong] == [2, 4]
+    assert len(judged([4, 4, 5, 4, 0, 2], where="").wrong) == 6, "a host has to be named, too"
 
 
 @pytest.mark.long("few trials of each drill: more than a minute")
