@@ -77,6 +77,8 @@ def measure(run: Run, rows: Sequence[Row], ours: str, peers: Sequence[str], effo
         for number in range(effort.rounds):
             comparison.round(number, rows)
             for row in rows:
+                if len(row.times(RAW)) == len(row.loads):
+                    continue  # this round has left out a cell that takes long
                 if (seconds := raw_exchange(program, row, effort, lab)) is not None:
                     row.note(RAW, "touched", seconds)
             say(f"  round {number + 1} of {effort.rounds}")
