@@ -3,7 +3,7 @@
 from random import Random
 
 from hocket.runtime.network import control_messages
-from hocket.runtime.network.control_messages import Ask, Beat, Death, Leaving, News, Over, Proposal, Repeat, Verdict
+from hocket.runtime.network.control_messages import Ask, Beat, Death, Leaving, News, Over, Proposal, TellAgain, Verdict
 from hocket.runtime.network.sealed import LinkEndedError, Sealer, Unsealer
 from tests.fuzz import inputs
 
@@ -19,7 +19,7 @@ MESSAGES = (
     Death(3, True),
     Leaving(),
     Over(),
-    Repeat(),
+    TellAgain(),
 )
 
 

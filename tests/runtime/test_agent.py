@@ -152,18 +152,18 @@ def test_a_leader_that_reads_nothing_misses_news_and_hears_all_again(root: Star)
     root.core.dead = [1]
     root.turn(time := time + 1)
     told += root.heard(4)
-    assert agents.Death(1, False) in told and agents.Repeat() not in told and root.core.num_forgotten == 0
+    assert agents.Death(1, False) in told and agents.TellAgain() not in told and root.core.num_forgotten == 0
     heard = []
-    while agents.Repeat() not in heard:
+    while agents.TellAgain() not in heard:
         heard += root.heard(2)
         root.turn(time)
     assert heard.count(agents.News(part, False)) > 9 and agents.Death(1, False) in heard
     root.turn(time)
-    assert agents.Repeat() in root.heard(4) and root.core.num_forgotten == 1
+    assert agents.TellAgain() in root.heard(4) and root.core.num_forgotten == 1
 
 
 def test_what_another_host_has_missed_is_told_again(leader: Star) -> None:
-    leader.say(0, agents.Repeat())
+    leader.say(0, agents.TellAgain())
     leader.core.news = [b"all"]
     leader.turn(0.5)
     assert leader.heard(0) == [agents.News(b"all", False)] and leader.core.num_forgotten == 1

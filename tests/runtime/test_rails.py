@@ -7,7 +7,7 @@ import pytest
 
 from hocket.runtime.network import interfaces, rails
 from hocket.runtime.network.interfaces import Interface, LocalAddress
-from hocket.runtime.network.rails import MAX_RAILS, rails_of_this_host, ways
+from hocket.runtime.network.rails import MAX_RAILS, approaches, rails_of_this_host
 
 ETH0, ETH1 = LocalAddress("10.1.0.1", "eth0"), LocalAddress("10.2.0.1", "eth1")
 
@@ -59,7 +59,7 @@ def tried(
     monkeypatch: pytest.MonkeyPatch, rail: int, addresses: Sequence[str], routes: dict[str, str]
 ) -> list[tuple[str, str | None]]:
     monkeypatch.setattr(rails, "source_towards", routes.get)
-    found = ways([(address, 5) for address in addresses], [ETH0, ETH1], rail)
+    found = approaches([(address, 5) for address in addresses], [ETH0, ETH1], rail)
     return [(address, source and source.interface) for (address, _), source in found]
 
 
@@ -84,4 +84,4 @@ def test_a_rail_leaves_out_addresses_of_the_other_family_but_where_the_kernel_ro
 
 
 def test_without_rails_the_kernel_routes() -> None:
-    assert ways([("10.1.0.2", 5)], [], 0) == [(("10.1.0.2", 5), None)]
+    assert approaches([("10.1.0.2", 5)], [], 0) == [(("10.1.0.2", 5), None)]

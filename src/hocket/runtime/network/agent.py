@@ -29,7 +29,7 @@ from hocket.runtime.network.control_messages import (
     News,
     Over,
     Proposal,
-    Repeat,
+    TellAgain,
     Verdict,
     read,
     write,
@@ -217,7 +217,7 @@ class Agent:
         if peer.has_missed and not peer.link.num_pending:
             peer.has_missed = False
             if self._is_root:
-                self._tell_all(Repeat())
+                self._tell_all(TellAgain())
             self._repeat()
 
     def _repeat(self) -> None:
@@ -233,7 +233,7 @@ class Agent:
                 self._ask()
             self._asked_until = time.monotonic() + _ASKED_SECONDS
             self._look_at = 0.0
-        elif isinstance(message, Repeat):
+        elif isinstance(message, TellAgain):
             self._repeat()
         elif isinstance(message, Proposal):
             if self._is_root:

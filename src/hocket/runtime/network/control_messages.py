@@ -45,11 +45,11 @@ class Over(msgspec.Struct, tag=7):
     """All ranks of all hosts have left the job: the star ends."""
 
 
-class Repeat(msgspec.Struct, tag=8):
+class TellAgain(msgspec.Struct, tag=8):
     """A leader has missed news: tell all again."""
 
 
-Message = Beat | News | Ask | Proposal | Verdict | Death | Leaving | Over | Repeat
+Message = Beat | News | Ask | Proposal | Verdict | Death | Leaving | Over | TellAgain
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 write = msgspec.msgpack.encode
 

@@ -23,7 +23,7 @@ from hocket.runtime.network.connecting import begin
 from hocket.runtime.network.gate import Admitted, Gate
 from hocket.runtime.network.handshake import Credentials, Purpose
 from hocket.runtime.network.interfaces import LocalAddress
-from hocket.runtime.network.rails import Way, ways
+from hocket.runtime.network.rails import Approach, approaches
 
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 1.0  # between two attempts to reach a rank
 _CONNECT_SECONDS = 3.0  # if there is no answer by then, the next way to the rank is tried
@@ -44,10 +44,10 @@ def await_agents(seconds: float | None) -> None:
 
 @dataclass(eq=False)
 class _Visit:
-    """A connection that this rank opens. connection: None between two attempts. ways: tried in turn."""
+    """A connection that this rank opens. connection: None between two attempts. approaches: tried in turn."""
 
     purpose: Purpose
-    ways: Sequence[Way]
+    approaches: Sequence[Approach]
     pause: float = _FIRST_PAUSE_SECONDS
     again_at: float = 0.0
     give_up_at: float | None = None  # while the system has not connected it, and there is another way
@@ -165,7 +165,7 @@ class Doorkeeper:
                 self._go_on(data)
         else:
             for purpose in (Purpose(*wanted) for wanted in self.connections.take_wanted()):
-                found = ways(self._addresses[purpose.target], self._rails, purpose.rail)
+                found = approaches(self._addresses[purpose.target], self._rails, purpose.rail)
                 self._visits.append(_Visit(purpose, found))
             for visit in [one for one in self._visits if not self.connections.has(one.purpose.communicator)]:
                 self._stop(visit)
@@ -176,7 +176,7 @@ class Doorkeeper:
 
     def _set_out(self, visit: _Visit) -> None:
         visit.said, visit.expected = b"", None
-        address, source = visit.ways[visit.num_attempts % len(visit.ways)]
+        address, source = visit.approaches[visit.num_attempts % len(visit.approaches)]
         visit.num_attempts += 1
         try:
             visit.connection = begin(address, source)
@@ -185,7 +185,7 @@ class Doorkeeper:
             self._gate.complain(error, f"open a connection to rank {visit.purpose.target}")
             self._come_back(visit)
             return
-        if len(visit.ways) > 1:
+        if len(visit.approaches) > 1:
             visit.give_up_at = time.monotonic() + _CONNECT_SECONDS
 
     def _doubt(self, visit: _Visit) -> None:

@@ -11,7 +11,7 @@ from hocket.runtime.network.interfaces import LocalAddress, choose, excludes, li
 
 MAX_RAILS = 16
 
-Way = tuple[Address, LocalAddress | None]
+Approach = tuple[Address, LocalAddress | None]
 """To where, and from where; None: as the kernel routes."""
 
 
@@ -30,13 +30,13 @@ def rails_of_this_host(pattern: str | None, host: str) -> list[LocalAddress]:
     return list(found.values())[:MAX_RAILS] if len(found) > 1 else []
 
 
-def ways(addresses: Sequence[Address], rails: Sequence[LocalAddress], number: int) -> list[Way]:
-    """Returns the ways to a rank that listens at these addresses, in the order in which rail `number` tries them.
+def approaches(addresses: Sequence[Address], rails: Sequence[LocalAddress], number: int) -> list[Approach]:
+    """Returns the approaches to a rank that listens at these addresses, in the order in which rail `number` tries them.
 
     First those in the network of its own interface. If all interfaces are in one network, each rail has another
     address of the target.
     """
-    routed: list[Way] = [(address, None) for address in addresses]
+    routed: list[Approach] = [(address, None) for address in addresses]
     if not rails:
         return routed
     rail = rails[number]
