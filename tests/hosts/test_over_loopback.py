@@ -248,7 +248,7 @@ def test_ranks_that_do_not_meet_on_their_host_say_on_which(monkeypatch: pytest.M
 def test_a_stranger_at_one_address_does_not_hide_rank_0_at_another(monkeypatch: pytest.MonkeyPatch) -> None:
     def call() -> None:
         with pytest.raises(RendezvousError):
-            hocket.init(1, 2, address=str(board), timeout=2.0)
+            hocket.init(1, 2, address=str(board), timeout=0.5)
 
     monkeypatch.setenv("HOCKET_KEY", KEY)
     with socket.create_server(("127.0.0.1", 0)) as stranger:
@@ -295,7 +295,7 @@ def test_a_port_that_says_nothing_is_told_from_one_that_refuses(monkeypatch: pyt
     monkeypatch.setenv("HOCKET_KEY", KEY)
     with listen("127.0.0.1", 0, 8) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(RendezvousError, match=r"accepts connections, but says nothing in 0\.2 s") as caught:
+        with pytest.raises(RendezvousError, match=r"accepts connections, but says nothing in 0\.[12] s") as caught:
             hocket.init(1, 2, address=address, timeout=0.5)
     assert f"`hocket doctor --address {address}`" in str(caught.value)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import hocket
+from hocket.runtime.network import doorkeeper
 from tests.hosts import calls, namespaces
 from tests.hosts.lab import Host, Lab
 from tests.hosts.pretended import LIMIT_SECONDS, run
@@ -56,7 +57,10 @@ def test_all_calls_go_over_rails(make_lab: Callable[..., Lab]) -> None:
     assert [one.error for one in outcomes] == [None] * 4
 
 
-def test_a_rail_that_leads_nowhere_takes_another_way(make_lab: Callable[..., Lab]) -> None:
+def test_a_rail_that_leads_nowhere_takes_another_way(
+    make_lab: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doorkeeper, "_CONNECT_SECONDS", 0.2)
     lab = make_lab(2, rails=2)
     lab.cut(lab.hosts[1], rail=1)
     outcomes = run(every_kind, lab=lab)

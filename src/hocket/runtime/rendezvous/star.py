@@ -42,7 +42,7 @@ from hocket.runtime.variables import KEY_FILE
 
 _MEETING = (1 << 64) - 1  # what such a connection is for, where others name a communicator
 _ATTEMPT_SECONDS = 5.0  # for one attempt to reach rank 0
-_HANDSHAKE_SECONDS = 5.0
+_HANDSHAKE_SECONDS, _LEAST_SECONDS = 5.0, 0.1  # for one handshake; near the end of the time
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.01, 0.5
 _PENDING_SECONDS = 1.0
 _ONE_KEY = f"give all ranks of a job one key ({KEY_FILE}), and each job its own address"
@@ -404,8 +404,10 @@ class _Caller(_Side):
 
     def _prove(self, connection: socket.socket, address: Address, found: bytes) -> SealedLink:
         """Returns the link over a new connection, once both ends have proved that they have the key."""
+        begun = time.monotonic()
+        until = min(begun + _HANDSHAKE_SECONDS, max(self.deadline, begun + _LEAST_SECONDS))
         try:
-            job, until = _credentials(found), time.monotonic() + _HANDSHAKE_SECONDS
+            job = _credentials(found)
             challenged = _read(connection, handshake.CHALLENGE_BYTES, until)
             answered = handshake.answer(job, Purpose(_MEETING, self.environment.rank, 0), challenged)
             if answered is None:
@@ -421,7 +423,7 @@ class _Caller(_Side):
         except TimeoutError as error:
             connection.close()
             raise _RefusedError(
-                f"{write_address(*address)} accepts connections, but says nothing in {_HANDSHAKE_SECONDS:g} s: no rank "
+                f"{write_address(*address)} accepts connections, but says nothing in {until - begun:.1g} s: no rank "
                 f"0 of Hocket, or a stopped one; {_next_step(address)}"
             ) from error
         except OSError as error:
