@@ -121,6 +121,9 @@ def predict(rows: Sequence[Row], lab: "Lab") -> None:
     commands = on_hosts.of_ranks(lambda rank: [HOCKET, "tune", "--hosts", "--json"], num_ranks, lab)
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
     said = [process.communicate(timeout=MEASURING_SECONDS)[0] for process in started]
+    if any(process.returncode for process in started):
+        say("  no prediction: `hocket tune --hosts` has failed")
+        return
     topology = json.loads(said[0])["topology"]
     for row in rows:
         if row.operation in COLLECTIVES:

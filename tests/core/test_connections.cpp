@@ -203,6 +203,29 @@ TEST(frames_take_turns_on_the_rails) {
     CHECK(one.released(1) == num_posted && other.view(0).bytes.empty() && !other.is_broken(0));
 }
 
+TEST(a_rail_that_ends_breaks_the_whole_way) {
+    NetworkThread thread;
+    TcpTransport one(thread, 2, [](int) {}, [] {}), other(thread, 2, [](int) {}, [] {});
+    const std::array<Pair, 2> rails;
+    const Pair given_up;
+    other.connect_from(0, given_up.ends[1], {}, {1, 2});
+    for (int rail = 1; rail >= 0; --rail) {
+        one.connect_to(1, rails[static_cast<std::size_t>(rail)].ends[0], {rail, 2});
+        other.connect_from(0, rails[static_cast<std::size_t>(rail)].ends[1], {}, {rail, 2});
+    }
+    const auto bytes = counted(100);
+    for (int frame = 0; frame < 2; ++frame) {
+        CHECK(one.post(std::array{1}, bytes, 7, {}).num_bytes == bytes.size());
+        CHECK(std::ranges::equal(other.view(0).bytes, bytes),
+              "the second connection of a rail took the first one's place");
+        other.release(0, bytes.size());
+    }
+    CHECK(!one.is_broken(1) && !other.is_broken(0));
+    CHECK(::shutdown(rails[1].ends[1], SHUT_RDWR) == 0);
+    CHECK(one.is_broken(1), "though nothing is posted that would go there");
+    ::close(given_up.ends[0]);
+}
+
 TEST(fixtures_over_connections) {
     for (const auto &[num_ranks, num_rails] : {std::pair{2, 1}, {3, 2}, {5, 1}}) {
         World world(num_ranks, {.as_processes = true, .over_connections = true, .num_rails = num_rails});

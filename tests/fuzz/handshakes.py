@@ -10,14 +10,14 @@ from tests.fuzz import inputs
 
 JOB = Credentials(bytes(range(32)), "0badcafe", 4, 0x1234)
 RANK = 1
-CHALLENGE = b"hocket\x00\x01" + bytes(range(100, 132))
+CHALLENGE = b"hocket\x00\x02" + bytes(range(100, 132))
 _CHALLENGE_BYTES, _OPENING_BYTES, _ANSWER_BYTES = 40, 50, 82
 _ADMIT, _ADMIT_SIGNED, _ANSWER, _GREET = range(4)
 
 
 def proof(job: Credentials, who: bytes, *said: bytes) -> bytes:
     """Return a proof, made here once more from what the protocol says."""
-    told = [b"hocket\x00\x01", who, struct.pack("<QI8s", job.layout, job.size, job.name.encode()), *said]
+    told = [b"hocket\x00\x02", who, struct.pack("<QI8s", job.layout, job.size, job.name.encode()), *said]
     return hmac.new(job.key, b"".join(told), "sha256").digest()
 
 
@@ -32,7 +32,7 @@ def handle(data: bytes) -> None:
         _check_admitted(said + proof(JOB, b"opens", CHALLENGE, said))
     elif kind[0] % 4 == _ANSWER:
         answered = handshake.answer(JOB, Purpose(7, 2, 1), said)
-        assert (answered is not None) == (len(said) == 40 and said[:8] == b"hocket\x00\x01")
+        assert (answered is not None) == (len(said) == 40 and said[:8] == b"hocket\x00\x02")
         if answered is not None:
             opening = answered[0][:_OPENING_BYTES]
             assert opening[32:] == struct.pack("<QIIBB", 7, 2, 1, 0, 1)
@@ -69,8 +69,8 @@ _OTHERS = [  # who may have recorded something: the job itself, and others that 
 
 def draw_forgery(choose: Random) -> bytes:
     """Return a challenge, and an answer to it that an attacker makes of other handshakes: it has no key."""
-    challenge = b"hocket\x00\x01" + choose.randbytes(32)
-    other = challenge if choose.random() < 0.3 else b"hocket\x00\x01" + choose.randbytes(32)
+    challenge = b"hocket\x00\x02" + choose.randbytes(32)
+    other = challenge if choose.random() < 0.3 else b"hocket\x00\x02" + choose.randbytes(32)
     recorded = _OTHERS[int(choose.random() * len(_OTHERS))]
     opening = choose.randbytes(32) + struct.pack("<QIIBB", 7, 2 if choose.random() < 0.8 else 3, RANK, 0, 1)
     if recorded is JOB and other == challenge:  # of this very handshake, only the greeting to another answer

@@ -248,8 +248,10 @@ class Lab:
             tell(self._link, word)
             await_answer(self._link, word)
         else:
-            ports = [host.port(one) for one in range(len(host.rails)) if rail in (one, None)]
-            configure(self._keepers[-1].pid, "ip", [f"link set {port} {'up' if is_in else 'down'}" for port in ports])
+            rails = [one for one in range(len(host.rails)) if rail in (one, None)]
+            switches = [f"master switch{one}" if is_in else "nomaster" for one in rails]
+            lines = [f"link set {host.port(one)} {where}" for one, where in zip(rails, switches, strict=True)]
+            configure(self._keepers[-1].pid, "ip", lines)
 
     def loss(self, host: Host, port: int, share: float) -> None:
         """From now on, lose this share of the packets that come to the host from or to a TCP port, at random.

@@ -1,5 +1,6 @@
 """Ranks on several hosts, as far as one machine shows it without root: data, failures, and who is named for them."""
 
+import contextlib
 import os
 import selectors
 import signal
@@ -16,7 +17,7 @@ from hocket.errors import CollectiveMismatch, PeerAborted, PeerDied, RendezvousE
 from hocket.runtime.network import handshake
 from hocket.runtime.network.connecting import listen
 from hocket.runtime.network.interfaces import LocalAddress
-from hocket.runtime.rendezvous import first_place, star
+from hocket.runtime.rendezvous import first_place, host, star
 from hocket.runtime.rendezvous.boards.board import check_text
 from hocket.runtime.rendezvous.boards.fixed_address import FixedAddress
 from hocket.runtime.rendezvous.boards.slurm_ports import SlurmPorts
@@ -219,17 +220,28 @@ def test_a_missing_rank_is_named() -> None:
     assert all("rank 0 listens at 127.0.0.1:" in str(error) and "HOCKET_DEBUG=INIT" in str(error) for error in errors)
 
 
-def test_a_rank_that_comes_after_a_failure_hears_of_it() -> None:
-    def before(rank: int) -> None:
-        if rank == 1:
-            time.sleep(0.5)  # until rank 0 has given up
+def test_a_rank_that_comes_after_a_failure_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOCKET_KEY", KEY)
+    monkeypatch.setattr(host, "LINGER_SECONDS", LIMIT_SECONDS)  # it ends when all have heard
+    failed, port, errors = threading.Event(), free_port(), list[str]()
+    linger = star._Root._linger
 
-    def program(comm: hocket.Communicator) -> None:
-        raise AssertionError("they cannot meet")
+    def noted(root: Any) -> None:
+        failed.set()
+        linger(root)
 
-    outcomes = run(program, (0, 1, 1), before=lambda rank: os._exit(0) if rank == 2 else before(rank), timeout=0.3)
-    errors = [str(one.error) for one in outcomes[:2]]
-    assert errors[0] == errors[1] and "ranks 1, 2 of 3 did not come" in errors[0], errors
+    def meet(rank: int, seconds: float) -> None:
+        with pytest.raises(RendezvousError) as caught:
+            hocket.init(rank, 2, address=f"127.0.0.1:{port}", timeout=seconds)
+        errors.append(str(caught.value))
+
+    monkeypatch.setattr(star._Root, "_linger", noted)
+    first = threading.Thread(target=meet, args=(0, 0.1))
+    first.start()
+    assert failed.wait(LIMIT_SECONDS)
+    meet(1, LIMIT_SECONDS)
+    first.join()
+    assert errors[0] == errors[1] and "rank 1 of 2 did not come" in errors[0], errors
 
 
 def test_ranks_that_do_not_meet_on_their_host_say_on_which(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,18 +257,28 @@ def test_ranks_that_do_not_meet_on_their_host_say_on_which(monkeypatch: pytest.M
     assert all(f"no room here [on host {os.uname().nodename} (127.0.0.1)]" in error for error in errors), errors
 
 
-def test_a_stranger_at_one_address_does_not_hide_rank_0_at_another(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("says", [b"220 mail.example.com ready\r\n" * 4, b""], ids=["speaks", "waits"])
+def test_a_stranger_at_one_address_hides_no_rank_0_at_another(says: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = list[BaseException]()
+
     def call() -> None:
-        with pytest.raises(RendezvousError):
-            hocket.init(1, 2, address=str(board), timeout=0.5)
+        try:
+            hocket.init(1, 2, address=str(board), timeout=2.0)
+        except RendezvousError as error:
+            errors.append(error)
 
     monkeypatch.setenv("HOCKET_KEY", KEY)
+    monkeypatch.setattr(star, "_ATTEMPT_SECONDS", 0.2)
+    monkeypatch.setattr(star, "_HANDSHAKE_SECONDS", 0.3)  # longer than an attempt
     with socket.create_server(("127.0.0.1", 0)) as stranger:
 
         def answer() -> None:
-            with stranger.accept()[0] as connection:
-                connection.sendall(b"220 mail.example.com ready\r\n" * 4)
+            with contextlib.suppress(OSError):  # the listener is closed at the end
+                while True:
+                    visitors.append(stranger.accept()[0])
+                    visitors[-1].sendall(says)
 
+        visitors = list[socket.socket]()
         answering = threading.Thread(target=answer)
         answering.start()
         places = [stranger.getsockname(), ("127.0.0.1", free_port())]
@@ -269,13 +291,18 @@ def test_a_stranger_at_one_address_does_not_hide_rank_0_at_another(monkeypatch: 
             gate.open(star._credentials(bytes.fromhex(KEY)), selector, admitted.append)
             caller = threading.Thread(target=call)
             caller.start()
-            while not admitted:
-                for key, _ in selector.select(LIMIT_SECONDS):
+            while not admitted and caller.is_alive():
+                for key, _ in selector.select(0.1):
                     gate.handle(key.fileobj, key.data)
+            assert admitted, errors
             admitted[0].connection.close()
             gate.close()
         caller.join()
+        stranger.shutdown(socket.SHUT_RDWR)
         answering.join()
+    for one in visitors:
+        one.close()
+    assert len(errors) == 1 and visitors
 
 
 def test_rank_0_offers_as_many_addresses_as_a_board_can_carry(monkeypatch: pytest.MonkeyPatch) -> None:

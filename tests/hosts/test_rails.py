@@ -8,7 +8,7 @@ import pytest
 
 import hocket
 from hocket.runtime.network import doorkeeper
-from tests.hosts import calls, namespaces
+from tests.hosts import calls
 from tests.hosts.lab import Host, Lab
 from tests.hosts.pretended import LIMIT_SECONDS, run
 
@@ -37,7 +37,7 @@ def every_kind(comm: hocket.Communicator) -> None:
 
 def sent(host: Host) -> list[int]:
     """Return the bytes that each interface of the host has sent."""
-    with namespaces.network_of(host.keeper):
+    with host.network():
         lines = Path("/proc/thread-self/net/dev").read_text().splitlines()
     found = {name.strip(): numbers.split() for name, _, numbers in (line.partition(":") for line in lines)}
     return [int(found[f"eth{rail}"][8]) for rail in range(len(host.rails))]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hocket import _core
-from hocket.runtime.network import gate, handshake
+from hocket.runtime.network import doorkeeper, gate, handshake
 from hocket.runtime.network.doorkeeper import Doorkeeper
 from hocket.runtime.network.gate import MAX_STRANGERS
 from hocket.runtime.network.handshake import Credentials, Purpose
@@ -176,6 +176,38 @@ def test_a_rank_that_does_not_answer_yet_is_visited_again(
             if attempt == "belongs here":
                 until(lambda: core.given != [], "it is handed over")
     assert core.given[0][0] == Purpose(5, 0, 1) and door._visits == []
+
+
+def test_an_approach_that_is_not_answered_comes_last_from_then_on(
+    core: Core, elsewhere: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as stack:
+        for _ in range(2):  # from then on the system answers nothing
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        monkeypatch.setattr(doorkeeper, "_CONNECT_SECONDS", 0.05)
+        elsewhere.listen()
+        elsewhere.settimeout(20)
+        door = Doorkeeper(core, 0)
+        door.open(CREDENTIALS, [door.addresses, [full.getsockname(), elsewhere.getsockname()]])
+        stack.callback(door.close)
+        for lane in (5, 6):
+            core.communicators.add(lane)
+            core.wanted.append(Purpose(lane, 0, 1))
+            core.ring()
+            until(lambda: len(door._visits) == 1, "it is wanted")
+            [visit] = door._visits
+            assert visit.approaches[0][0] == (full if lane == 5 else elsewhere).getsockname()
+            connection, _ = elsewhere.accept()
+            with connection:
+                challenged = handshake.challenge()
+                connection.sendall(challenged)
+                answered = connection.recv(handshake.ANSWER_BYTES, socket.MSG_WAITALL)
+                admitted = handshake.admit(CREDENTIALS, 1, challenged, answered)
+                assert admitted is not None
+                connection.sendall(admitted[1])
+                until(lambda: door._visits == [], "it is handed over")
 
 
 def options(connection: socket.socket) -> tuple[int, int, bytes]:

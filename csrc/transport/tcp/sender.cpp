@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <linux/sockios.h>
 #include <mutex>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -12,6 +15,9 @@
 
 namespace hocket {
 namespace {
+
+/// As that of a host: runtime/network/agent.py.
+constexpr std::chrono::seconds silence{4};
 
 /// Sends parts in order, as much as the system takes now, and takes that away from them. False: the connection is
 /// broken.
@@ -88,6 +94,19 @@ void Sender::end_loan() {
     const std::scoped_lock lock(mutex_);
     front_.insert(front_.end(), lent_.begin(), lent_.end());
     lent_ = {};
+}
+
+/// A peer that is stopped is not lost: its system answers, also that it takes no more for now.
+bool Sender::is_lost() const {
+    std::byte first{};
+    if (const ssize_t come = recv(descriptor_, &first, 1, MSG_PEEK | MSG_DONTWAIT);
+        come == 0 || (come < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+        return true;
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    if (getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false; // a socket of another kind
+    return info.tcpi_retransmits + info.tcpi_probes >= 2 &&
+           std::chrono::milliseconds(info.tcpi_last_ack_recv) >= silence;
 }
 
 bool Sender::has_delivered() const {

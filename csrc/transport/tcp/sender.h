@@ -36,6 +36,8 @@ class Sender {
     void end_loan();
     /// Nothing more follows what is left. The peer sees that.
     void end();
+    /// Whether the peer has ended the connection, or its system has answered nothing for long.
+    bool is_lost() const;
     /// Whether the peer's system has all that was sent.
     bool has_delivered() const;
 

@@ -65,12 +65,12 @@ void TcpTransport::connect_from(int number, int descriptor, Bytes greeting, Rail
     ring_();
 }
 
-/// False: this rail has a connection already, or others of the channel came with another number of rails.
+/// A later connection of a rail takes the place of an earlier one, which the peer had to give up. False: others of the
+/// channel came with another number of rails.
 bool TcpTransport::add(Rails &rails, std::shared_ptr<Sender> made, Rail rail) {
     if (rails.empty()) rails.resize(static_cast<std::size_t>(rail.num_rails));
-    const auto number = static_cast<std::size_t>(rail.number);
-    if (rails.size() != static_cast<std::size_t>(rail.num_rails) || rails.at(number) != nullptr) return false;
-    rails[number] = std::move(made);
+    if (rails.size() != static_cast<std::size_t>(rail.num_rails)) return false;
+    rails.at(static_cast<std::size_t>(rail.number)) = std::move(made);
     return true;
 }
 
@@ -233,7 +233,8 @@ bool TcpTransport::is_broken(int peer) const {
     told(peer); // which looks whether the connection has ended, also where nothing is posted
     const Forward *const to = at(peer).to.load();
     Back *const from = at(peer).from.load();
-    return (to != nullptr && to->is_broken()) ||
+    const auto is_lost = [](const auto &rail) { return rail->is_lost(); };
+    return (to != nullptr && (to->is_broken() || std::ranges::any_of(to->rails, is_lost))) ||
            (from != nullptr && view(peer).bytes.empty() && from->first().has_ended());
 }
 

@@ -1,6 +1,6 @@
 // The transport between hosts. Each channel has a connection of its own: bytes go forward in frames, and the numbers
 // that their reader tells go back. So a peer that does not read fills its own connection only, and how much the system
-// holds of that is the credit. A host with several interfaces has a connection through each, a rail: frames take turns.
+// holds of that is the credit. If several interfaces are named, there is one through each, a rail: frames take turns.
 #pragma once
 
 #include "transport/tcp/network_thread.h"

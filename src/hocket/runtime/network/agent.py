@@ -11,13 +11,14 @@ again.
 """
 
 import contextlib
+import math
 import os
 import selectors
 import struct
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hocket.runtime.network.control_messages import (
@@ -55,7 +56,9 @@ class _Leader:
     link: SealedLink
     host: Sequence[int]  # the ranks there
     has_left: bool = False
-    has_missed: bool = False  # news
+    has_missed: bool = False  # news; what else there was to hear comes when all was told again:
+    held: list[bytes] = field(default_factory=list)
+    held_until: float = math.inf
 
 
 class Agent:
@@ -112,6 +115,8 @@ class Agent:
             self._look_at = self._look_at or now  # at what nobody has rung for, such as another's death
         if self._look_at is not None and now >= self._look_at:
             self._look(now)
+        for peer in [one for one in self._peers if now >= one.held_until]:
+            self._release(peer)
         if self._notice_at is not None and now >= self._notice_at:
             self._notice_at = None
             self._say_who_stays()
@@ -216,13 +221,25 @@ class Agent:
             return
         if peer.has_missed and not peer.link.num_pending:
             peer.has_missed = False
+            peer.held_until = time.monotonic() + BEAT_SECONDS  # by then all hosts have told again
             if self._is_root:
-                self._tell_all(TellAgain())
+                self._tell_all(TellAgain(), peer)
             self._repeat()
 
     def _repeat(self) -> None:
         self._mirrors.forget_told()
+        self._asked_until = time.monotonic() + _ASKED_SECONDS  # also which ranks are stopped
         self._look_at = 0.0
+
+    def _release(self, peer: _Leader) -> None:
+        """Tell a leader what it was to hear behind the news that it had missed."""
+        held, peer.held, peer.held_until = peer.held, [], math.inf
+        try:
+            for data in held:
+                peer.link.send(data)
+            self._watch(peer)
+        except LinkEndedError as error:
+            self._lose(peer, error)
 
     def _hear(self, peer: _Leader, message: Message) -> None:
         if isinstance(message, News):
@@ -257,8 +274,12 @@ class Agent:
         for peer in list(self._peers):
             if peer is but:
                 continue
-            if isinstance(message, _MAY_BE_MISSED) and peer.link.num_pending > _MAX_BEHIND_BYTES:
-                peer.has_missed = True
+            if isinstance(message, _MAY_BE_MISSED):
+                if peer.link.num_pending > _MAX_BEHIND_BYTES:
+                    peer.has_missed = True
+                    continue
+            elif peer.has_missed or peer.held_until < math.inf:
+                peer.held.append(data)  # such as a death: a rank that had closed before must not seem to be killed
                 continue
             try:
                 peer.link.send(data)

@@ -51,10 +51,15 @@ class _Visit:
     pause: float = _FIRST_PAUSE_SECONDS
     again_at: float = 0.0
     give_up_at: float | None = None  # while the system has not connected it, and there is another way
-    num_attempts: int = 0
+    num_attempts: int = 0  # so far, with the one under way
     connection: socket.socket | None = None
     said: bytes = b""
     expected: bytes | None = None  # the greeting, once the challenge is answered
+
+    @property
+    def approach(self) -> Approach:
+        """That of the attempt under way."""
+        return self.approaches[(self.num_attempts - 1) % len(self.approaches)]
 
 
 class Doorkeeper:
@@ -77,6 +82,7 @@ class Doorkeeper:
         self._wake, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._visits: list[_Visit] = []
+        self._unanswered: set[Approach] = set()
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
 
@@ -166,7 +172,7 @@ class Doorkeeper:
         else:
             for purpose in (Purpose(*wanted) for wanted in self.connections.take_wanted()):
                 found = approaches(self._addresses[purpose.target], self._rails, purpose.rail)
-                self._visits.append(_Visit(purpose, found))
+                self._visits.append(_Visit(purpose, sorted(found, key=lambda one: one in self._unanswered)))
             for visit in [one for one in self._visits if not self.connections.has(one.purpose.communicator)]:
                 self._stop(visit)
                 self._visits.remove(visit)
@@ -176,8 +182,8 @@ class Doorkeeper:
 
     def _set_out(self, visit: _Visit) -> None:
         visit.said, visit.expected = b"", None
-        address, source = visit.approaches[visit.num_attempts % len(visit.approaches)]
         visit.num_attempts += 1
+        address, source = visit.approach
         try:
             visit.connection = begin(address, source)
             self._selector.register(visit.connection, selectors.EVENT_READ, visit)
@@ -195,6 +201,7 @@ class Doorkeeper:
         try:
             visit.connection.getpeername()
         except OSError:
+            self._unanswered.add(visit.approach)
             self._come_back(visit)
 
     def _stop(self, visit: _Visit) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 KEY_BYTES = 32
-_PROTOCOL = b"hocket\x00\x01"
+_PROTOCOL = b"hocket\x00\x02"
 _NONCE_BYTES = 32
 _PURPOSE = struct.Struct("<QIIBB")
 _JOB = struct.Struct("<QI8s")

@@ -1,11 +1,12 @@
 """Rails: where HOCKET_SOCKET_IFNAME names several interfaces of a host, a channel has a connection through each.
 
-Whoever sends decides how many there are. A rail that leads nowhere is replaced by another way, so that no call waits
-for a cable that is not there.
+The sending rank decides how many there are. A rail by which no connection can be opened takes the way that the kernel
+routes instead; each rank waits once for that to show.
 """
 
 from collections.abc import Sequence
 
+from hocket.errors import RendezvousError
 from hocket.runtime.network.addresses import Address
 from hocket.runtime.network.interfaces import LocalAddress, choose, excludes, list_interfaces, source_towards
 
@@ -24,7 +25,11 @@ def rails_of_this_host(pattern: str | None, host: str) -> list[LocalAddress]:
         return []
     inner = {one.name for one in list_interfaces() if one.is_inner}
     found: dict[str, LocalAddress] = {}
-    for one in choose(pattern, None):
+    try:
+        chosen = choose(pattern, None)
+    except RendezvousError:  # it chooses nothing, and this is rank 0, which listens where it was told
+        return []
+    for one in chosen:
         if one.interface not in inner and (":" in one.host) == (":" in host):
             found.setdefault(one.interface, one)
     return list(found.values())[:MAX_RAILS] if len(found) > 1 else []
@@ -33,8 +38,8 @@ def rails_of_this_host(pattern: str | None, host: str) -> list[LocalAddress]:
 def approaches(addresses: Sequence[Address], rails: Sequence[LocalAddress], number: int) -> list[Approach]:
     """Returns the approaches to a rank that listens at these addresses, in the order in which rail `number` tries them.
 
-    First those in the network of its own interface. If all interfaces are in one network, each rail has another
-    address of the target.
+    First from its interface to an address in the same network. If all interfaces are in one network, each rail has
+    another address of the target.
     """
     routed: list[Approach] = [(address, None) for address in addresses]
     if not rails:
@@ -43,4 +48,4 @@ def approaches(addresses: Sequence[Address], rails: Sequence[LocalAddress], numb
     fitting = [address for address in addresses if (":" in address[0]) == (":" in rail.host)]
     turned = [fitting[(number + place) % len(fitting)] for place in range(len(fitting))]
     turned.sort(key=lambda address: source_towards(address[0]) != rail.host.partition("%")[0])
-    return [*((address, rail) for address in turned), *routed]
+    return [*((address, rail) for address in turned[:1]), *routed]

@@ -185,7 +185,7 @@ class _Meeting:
         rank = self.environment.rank
         rails = rails_of_this_host(named_interfaces(), addresses[0]) if self.environment.board is not None else []
         connections = _core.Connections(rank, carry_all=self.tcp, num_rails=len(rails) or 1)
-        places = list(dict.fromkeys([*(one.host for one in rails), *addresses]))
+        places = list(dict.fromkeys([*addresses, *(one.host for one in rails)]))
         self.door = Doorkeeper(connections, rank, places, rails)
         self._undo.callback(self.door.close)
         return self.door.addresses

@@ -390,9 +390,9 @@ class _Caller(_Side):
                 f"rank 0 was given a key of the job, rank {self.environment.rank} of {self.environment.size} was not; "
                 f"set {KEY_FILE} on all ranks, or on none"
             )
-        until = min(self.deadline, time.monotonic() + _ATTEMPT_SECONDS)
         refused: dict[Address, _RefusedError] = {}
         while True:
+            until = min(self.deadline, time.monotonic() + _ATTEMPT_SECONDS)
             try:
                 connection, address = connect(addresses, until, sources=sources, without=refused)
             except UnreachedError as error:
@@ -412,7 +412,7 @@ class _Caller(_Side):
             answered = handshake.answer(job, Purpose(_MEETING, self.environment.rank, 0), challenged)
             if answered is None:
                 raise _RefusedError(
-                    f"{write_address(*address)} answers, but is no rank 0 of Hocket, or of another version of it; "
+                    f"{write_address(*address)} answers, but is not Hocket's rank 0, or runs another version; "
                     f"{_next_step(address)}"
                 )
             connection.sendall(answered[0])
