@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import hocket
+from hocket.errors import PeerDied
 from hocket.runtime.network import doorkeeper
 from tests.hosts import calls
 from tests.hosts.lab import Host, Lab
-from tests.hosts.pretended import LIMIT_SECONDS, run
+from tests.hosts.pretended import LIMIT_SECONDS, Job, mark, run
 
 pytestmark = pytest.mark.timeout(2 * LIMIT_SECONDS)
 COUNT = 1 << 20
@@ -55,6 +56,23 @@ def test_both_cables_carry_the_bytes(make_lab: Callable[..., Lab]) -> None:
 def test_all_calls_go_over_rails(make_lab: Callable[..., Lab]) -> None:
     outcomes = run(every_kind, lab=make_lab(2, rails=2))
     assert [one.error for one in outcomes] == [None] * 4
+
+
+@pytest.mark.long("a cut is noticed after 4 s")
+def test_ranks_whose_rail_is_cut_are_lost_to_each_other(make_lab: Callable[..., Lab]) -> None:
+    def program(comm: hocket.Communicator) -> None:
+        x, turn = np.ones(300_000), 0
+        while True:
+            comm.all_reduce(x, op="max")
+            turn += 1
+            mark(comm, turn)
+
+    lab = make_lab(2, rails=2)
+    with Job(program, lab=lab) as job:
+        job.await_mark(20)
+        lab.cut(lab.hosts[1], rail=1)
+        errors = [one.error for one in job.outcomes()]
+    assert all(isinstance(error, PeerDied) and " on host " in str(error) for error in errors), errors
 
 
 def test_a_rail_that_leads_nowhere_takes_another_way(
