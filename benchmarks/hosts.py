@@ -103,7 +103,9 @@ def between_hosts(run: Run, arguments: argparse.Namespace, effort: Effort) -> No
             if reason := undefined(operation, "float32", num_ranks):
                 run.absent[f"{operation}, {num_ranks} ranks"] = reason
                 continue
-            rows += [Row(operation, size, "float32", num_ranks) for size in arguments.sizes or SIZES_ON_HOSTS]
+            left_out = [] if operation == "all_reduce" else [FLAT]  # which names a ring for that alone
+            for size in arguments.sizes or SIZES_ON_HOSTS:
+                rows.append(Row(operation, size, "float32", num_ranks, left_out=left_out))
         run.rows += rows
         if not rows:
             continue

@@ -179,3 +179,45 @@ def test_a_host_that_answers_nothing_is_lost(root: Star) -> None:
         peer.link.is_silent = lambda seconds, peer=peer: peer.rank == 4 and seconds == agents.SILENT_SECONDS  # type: ignore[method-assign,misc]
     root.turn(5.0)
     assert root.core.reported == [(4, True)] and root.heard(2) == [agents.Death(4, True)]
+
+
+def missing_news(star: Star, time: float) -> float:
+    """Let rank 2 read nothing, until it has missed news; return the time."""
+    while not star.agent._peers[0].has_missed:
+        star.core.news = [bytes(100_000)]
+        star.turn(time := time + 1)
+        star.heard(4)
+    return time
+
+
+def until_read(star: Star, time: float) -> list[Any]:
+    heard = []
+    while star.agent._peers[0].has_missed:
+        heard += star.heard(2)
+        star.turn(time)
+    return heard + star.heard(2)
+
+
+def test_what_is_held_waits_on_while_a_leader_misses_news_again(root: Star) -> None:
+    time = missing_news(root, 1.0)
+    root.core.dead = [1]
+    root.turn(time := time + 1)
+    root.core.dead = []
+    assert agents.Death(1, False) not in until_read(root, time)
+    due = root.agent._peers[0].held_until
+    missing_news(root, time)
+    root.turn(due)  # then it had heard of the death, had it missed nothing more
+    assert agents.Death(1, False) not in until_read(root, due)
+    root.turn(root.agent._peers[0].held_until)
+    assert agents.Death(1, False) in root.heard(2)
+
+
+def test_the_end_reaches_a_leader_that_has_missed_news(root: Star) -> None:
+    time = missing_news(root, 1.0)
+    for other in (2, 4):
+        root.say(other, agents.Leaving())
+    root.core.others_present = 0
+    heard = until_read(root, time)
+    root.agent.leave()
+    root.turn(time + 1)
+    assert root.agent.has_ended and agents.Over() in heard + root.heard(2) and agents.Over() in root.heard(4)

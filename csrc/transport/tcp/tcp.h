@@ -17,7 +17,7 @@
 
 namespace hocket {
 
-/// Which of a channel's connections this is. Whoever sends says how many there are.
+/// Which of a channel's connections this is. The sending rank says how many there are.
 struct Rail {
     int number = 0, num_rails = 1;
 

@@ -10,7 +10,6 @@ answers, and the ranks that wait for it name it. A leader that is stopped hears 
 again.
 """
 
-import contextlib
 import math
 import os
 import selectors
@@ -191,9 +190,8 @@ class Agent:
             self._tell_all(Leaving())
         if all(peer.has_left for peer in self._peers):
             self._tell_all(Over())
-            for peer in self._peers:  # so little always fits into what the system holds
-                with contextlib.suppress(LinkEndedError):
-                    peer.link.flush()
+            for peer in list(self._peers):  # so little always fits into what the system holds
+                self._release(peer)
             self.has_ended = True
 
     def _say_who_stays(self) -> None:
@@ -237,6 +235,7 @@ class Agent:
         try:
             for data in held:
                 peer.link.send(data)
+            peer.link.flush()
             self._watch(peer)
         except LinkEndedError as error:
             self._lose(peer, error)
@@ -276,9 +275,9 @@ class Agent:
                 continue
             if isinstance(message, _MAY_BE_MISSED):
                 if peer.link.num_pending > _MAX_BEHIND_BYTES:
-                    peer.has_missed = True
+                    peer.has_missed, peer.held_until = True, math.inf
                     continue
-            elif peer.has_missed or peer.held_until < math.inf:
+            elif peer.has_missed or peer.held_until < math.inf:  # until _release()
                 peer.held.append(data)  # such as a death: a rank that had closed before must not seem to be killed
                 continue
             try:
