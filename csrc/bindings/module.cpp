@@ -399,6 +399,8 @@ NB_MODULE(_core, m) {
              "timeout"_a, "extra"_a.none(), "after"_a.none(), "work"_a)
         .def("wait", &wait_for_work, "work"_a, "seconds"_a)
         .def("ranks_behind", &Communicator::ranks_behind, "sequence"_a)
+        .def("note_progress", &Communicator::note_progress, "word"_a)
+        .def("progress", &Communicator::progress)
         .def("abort", &Communicator::abort, nb::call_guard<WithoutLock>(), "reason"_a, "only_later"_a = false)
         .def("finish",
              [](Communicator &self) {

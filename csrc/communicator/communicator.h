@@ -20,6 +20,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace hocket {
@@ -100,6 +101,11 @@ class Communicator {
 
     /// The ranks in the job of the members that have not made the call of this number yet. From any thread.
     std::vector<int> ranks_behind(std::uint64_t sequence) const;
+
+    /// Writes down for all members what the program does now, in a word of its own meaning. By one thread at a time;
+    /// wakes nobody. Neither this nor progress() once it is closed: then the pages may be another communicator's.
+    void note_progress(std::uint64_t word) { own().progress.write(word); }
+    std::vector<std::pair<std::uint64_t, double>> progress() const { return members_.progress(); }
 
     /// Tells the peers why this rank gives up; their waits end. Nothing once it has left.
     /// only_later: not those in calls that this rank is done with, which may be behind.

@@ -1,5 +1,7 @@
 #include "control/control.h"
 
+#include "base/waiting.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -87,6 +89,28 @@ std::string SiteRecord::read(std::uint32_t number) const {
     }
     if (number_.load(std::memory_order_acquire) != number) return "";
     return {text.data(), strnlen(text.data(), text.size())};
+}
+
+void ProgressRecord::write(std::uint64_t word, std::chrono::nanoseconds age) {
+    const std::int64_t first = places_[0].at.load(std::memory_order_relaxed),
+                       second = places_[1].at.load(std::memory_order_relaxed),
+                       at = (Clock::now().time_since_epoch() - age) / std::chrono::nanoseconds(1);
+    Place &place = places_[first > second ? 1 : 0];
+    // As in a CallRecord; its time stands for the sequence.
+    place.at.store(0, std::memory_order_relaxed);
+    place.word.store(word, std::memory_order_release);
+    place.at.store(std::max(at, std::max(first, second) + 1), std::memory_order_release);
+}
+
+ProgressRecord::Note ProgressRecord::read() const {
+    for (;;) {
+        const std::int64_t first = places_[0].at.load(std::memory_order_acquire),
+                           second = places_[1].at.load(std::memory_order_acquire);
+        const Place &place = places_[first > second ? 0 : 1];
+        const Note found{.at = std::max(first, second), .word = place.word.load(std::memory_order_acquire)};
+        if (place.at.load(std::memory_order_acquire) != found.at) continue; // it was written over
+        return found.at == 0 ? Note() : found;
+    }
 }
 
 std::optional<Fingerprint> ControlPage::call_of(std::uint64_t sequence) const {

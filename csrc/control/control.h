@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -57,6 +58,26 @@ class SiteRecord {
     static constexpr std::size_t num_words = 15;
     std::atomic<std::uint64_t> number_;
     std::array<std::atomic<std::uint64_t>, num_words> words_; // text, then zeros
+};
+
+/// What the program of a rank says of itself in one word, whose meaning is the program's, and when, in shared memory.
+/// Notes lie in two places by turns: an owner that is stopped while it writes leaves its last one.
+class ProgressRecord {
+  public:
+    struct Note {
+        std::int64_t at = 0; // nanoseconds of Clock, which all processes of a host share; 0: there is none
+        std::uint64_t word = 0;
+    };
+    /// One thread at a time may do so. `age`: of a note that was written elsewhere, not negative.
+    void write(std::uint64_t word, std::chrono::nanoseconds age = {});
+    Note read() const;
+
+  private:
+    struct Place {
+        std::atomic<std::int64_t> at; // that of the later note is greater; 0 while the owner writes
+        std::atomic<std::uint64_t> word;
+    };
+    std::array<Place, 2> places_;
 };
 
 /// Why a communicator can only be closed. All look at the members' pages in order, and the first page that is not
@@ -119,6 +140,7 @@ struct ControlPage {
     alignas(cache_line) std::array<CallRecord, history> calls;
     /// Of all calls up to number n * lead, at n modulo their number: who has equal ones need not compare the records.
     alignas(cache_line) std::array<std::atomic<std::uint64_t>, 4> digests;
+    ProgressRecord progress; // it has room there, and costs no cache line of its own
 
     /// Where the program made its last calls: the site of number n at n modulo their number.
     alignas(cache_line) std::array<SiteRecord, num_sites> sites;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <ranges>
 #include <sched.h>
@@ -121,6 +122,17 @@ bool Members::has_given_up(std::uint64_t sequence) const {
         const std::uint64_t call = page_of(member).gave_up.load(std::memory_order_seq_cst);
         return call != 0 && call <= sequence;
     });
+}
+
+std::vector<std::pair<std::uint64_t, double>> Members::progress() const {
+    ask_hosts();
+    std::vector<std::pair<std::uint64_t, double>> found;
+    for (int member = 0; member < size(); ++member) {
+        const ProgressRecord::Note note = page_of(member).progress.read();
+        const double seconds = static_cast<double>(now_in_nanoseconds() - note.at) * 1e-9;
+        found.emplace_back(note.word, note.at == 0 ? std::numeric_limits<double>::infinity() : seconds);
+    }
+    return found;
 }
 
 bool Members::is_stopped(int member) const {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace hocket {
@@ -87,6 +88,10 @@ class Members {
     void tell_hosts() const { ring_leader(Spanning::tells); }
     /// What members on other hosts have written comes here soon.
     void ask_hosts() const { ring_leader(Spanning::asks); }
+    /// By member: what its program noted last, and how many seconds ago; 0 and infinity if nothing. Asks for what
+    /// members on other hosts have noted, which is there a tenth of a second later; their seconds leave out how long it
+    /// travels.
+    std::vector<std::pair<std::uint64_t, double>> progress() const;
     /// The members whose processes are stopped, by a signal or a debugger, ascending.
     std::vector<int> stopped() const;
 

@@ -7,6 +7,8 @@
 namespace hocket {
 namespace {
 
+constexpr auto notes_pause = attention / 2; // between news of notes alone: shorter than a question lasts
+
 static_assert(std::has_unique_object_representations_v<NewsHead>); // so no byte that travels is undefined
 
 struct SiteNews {
@@ -61,9 +63,17 @@ void append_news(std::vector<std::byte> &news, const PageName &name, const Contr
     head.waits_in = page.waits_in.load(std::memory_order_acquire);
     for (std::size_t i = 0; i < head.digests.size(); ++i)
         head.digests[i] = page.digests[i].load(std::memory_order_relaxed);
+    const ProgressRecord::Note note = page.progress.read();
+    const auto now = Clock::now();
+    head.progress = note.word;
+    head.noted_at = note.at;
+    head.note_age = now.time_since_epoch() / std::chrono::nanoseconds(1) - note.at;
     const std::uint64_t last_told = told.head.last_call;
     NewsHead before = told.head;
     before.num_calls = before.num_sites = 0;
+    if (!is_stopped || now - told.at < notes_pause) before.noted_at = head.noted_at;
+    before.progress = head.progress;
+    before.note_age = head.note_age;
     if (!is_another && head == before) return;
     const std::size_t begin = news.size();
     append(news, head);
@@ -92,6 +102,7 @@ void append_news(std::vector<std::byte> &news, const PageName &name, const Contr
     }
     std::memcpy(news.data() + begin, &head, sizeof head);
     told.head = head;
+    told.at = now;
 }
 
 std::optional<PageNews> take_page(Bytes &news) {
@@ -126,6 +137,8 @@ bool mirror(const PageNews &news, ControlPage &page) {
     }
     for (std::size_t i = 0; i < head.digests.size(); ++i)
         page.digests[i].store(head.digests[i], std::memory_order_relaxed);
+    if (head.noted_at != 0)
+        page.progress.write(head.progress, std::chrono::nanoseconds(std::max<std::int64_t>(head.note_age, 0)));
     page.is_stopped.store(head.is_stopped, std::memory_order_relaxed);
     page.waits_for.store(head.waits_for, std::memory_order_release);
     page.waits_in.store(head.waits_in, std::memory_order_release);

@@ -2,6 +2,7 @@
 // travel as they lie in memory. What arrives comes from a rank of the job, but no length in it is believed.
 #pragma once
 
+#include "base/waiting.h"
 #include "control/control.h"
 
 #include <array>
@@ -29,6 +30,8 @@ struct NewsHead {
     std::int32_t waits_for = 0;
     std::uint64_t name = 0, last_call = 0, in_call = 0, in_messages = 0, gave_up = 0, waits_in = 0;
     std::array<std::uint64_t, 4> digests{};
+    std::uint64_t progress = 0;
+    std::int64_t noted_at = 0, note_age = 0; // nanoseconds: by the clock of its host; when these news were written
 
     bool operator==(const NewsHead &) const = default;
 };
@@ -37,10 +40,11 @@ struct NewsHead {
 struct Told {
     NewsHead head;
     std::array<std::uint32_t, ControlPage::num_sites> sites{};
+    Clock::time_point at{}; // the last time
 };
 
 /// Appends what is new on a page; nothing if nothing is. `is_stopped`: whether the owner's process is, if somebody has
-/// looked.
+/// asked for it. Only then a note of its program is news by itself, and not in quick succession.
 void append_news(std::vector<std::byte> &news, const PageName &name, const ControlPage &page,
                  std::optional<bool> is_stopped, Told &told);
 

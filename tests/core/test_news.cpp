@@ -172,6 +172,32 @@ TEST(a_stopped_process_is_told_until_somebody_looks_again) {
     CHECK(hosts.other->is_stopped.load() == 0);
 }
 
+TEST(a_note_travels_with_other_news_or_if_somebody_asks) {
+    Pair hosts;
+    hosts.tell();
+    CHECK(hosts.other->progress.read().at == 0);
+    hosts.page->progress.write(7);
+    CHECK(hosts.news().empty(), "nobody has asked");
+    hosts.page->last_call.store(1);
+    CHECK(!hosts.tell() && hosts.other->progress.read().word == 7);
+    const auto until = Clock::now() + std::chrono::seconds(60);
+    for (const std::uint64_t word : {8U, 8U}) { // the same word once more is news, too
+        const std::int64_t before = hosts.other->progress.read().at;
+        hosts.page->progress.write(word);
+        std::vector<std::byte> told;
+        while (told.empty() && Clock::now() < until) told = hosts.news(false); // notes alone are told at intervals
+        Bytes rest = told;
+        const auto found = take_page(rest);
+        CHECK(found && !mirror(*found, *hosts.other), "no wait ends by it");
+        const ProgressRecord::Note note = hosts.other->progress.read();
+        CHECK(note.word == word && note.at > before && note.at >= hosts.page->progress.read().at, "it has travelled");
+        CHECK(hosts.news(false).empty(), "it was told");
+    }
+    hosts.page->renew();
+    hosts.tell();
+    CHECK(hosts.other->progress.read().at == 0, "it was another communicator's");
+}
+
 TEST(news_of_the_next_communicator_take_the_place_of_the_last_one) {
     Pair hosts;
     call_up_to(*hosts.page, 300);

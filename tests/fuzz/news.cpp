@@ -27,6 +27,8 @@ void take_news(Bytes news) {
             HOLDS(!call || call->sequence == sequence);
         }
         static_cast<void>(page->site_of(one->head.last_call));
+        const ProgressRecord::Note note = page->progress.read();
+        HOLDS(is_older || one->head.noted_at == 0 || (note.at > 0 && note.word == one->head.progress));
     }
 }
 
@@ -58,6 +60,7 @@ void fuzz_news(Bytes input) {
             if (script.number(1) % 8 == 0) page.renew();
             Fingerprint call{.sequence = script.number(2), .count = script.number(4)};
             page.note_call(call, nullptr, false);
+            page.progress.write(call.count);
             append_news(news, {.offset = script.number(1), .rank = 1}, page, std::nullopt, told);
         }
     } else {

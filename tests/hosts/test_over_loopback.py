@@ -1,6 +1,7 @@
 """Ranks on several hosts, as far as one machine shows it without root: data, failures, and who is named for them."""
 
 import contextlib
+import math
 import os
 import selectors
 import signal
@@ -21,7 +22,8 @@ from hocket.runtime.rendezvous import first_place, host, star
 from hocket.runtime.rendezvous.boards.board import check_text
 from hocket.runtime.rendezvous.boards.fixed_address import FixedAddress
 from hocket.runtime.rendezvous.boards.slurm_ports import SlurmPorts
-from tests.hosts.pretended import KEY, LIMIT_SECONDS, Outcome, free_port, run
+from tests.hosts.pretended import KEY, LIMIT_SECONDS, Job, Outcome, free_port, is_told, mark, run
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(2 * LIMIT_SECONDS)
 
@@ -80,6 +82,26 @@ def test_a_root_runs_ahead_of_ranks_elsewhere_and_waits_for_them() -> None:
         return float(x[0])
 
     assert values(run(program, (0, 1))) == [299.0] * 2
+
+
+def test_ranks_on_all_hosts_read_what_those_noted_that_call_nothing() -> None:
+    def program(comm: hocket.Communicator) -> None:
+        lower = comm.lower
+        if comm.rank != 0:
+            lower.note_progress(time.monotonic_ns())
+            wait_until(is_told)
+            return
+        wait_until(lambda: all(word != 0 for word, _ in lower.progress()[1:]))
+        wait_until(lambda: all(seconds > 0.2 for _, seconds in lower.progress()))  # none comes, and their time goes on
+        found, now = lower.progress(), time.monotonic()
+        assert found[0] == (0, math.inf)
+        assert all(seconds <= now - word / 1e9 for word, seconds in found[1:])
+        mark(comm, 1)
+
+    with Job(program) as job:
+        job.await_mark(1, [0])
+        job.tell()
+        values(job.outcomes())
 
 
 def test_a_difference_is_found_between_hosts_and_all_name_it_alike() -> None:

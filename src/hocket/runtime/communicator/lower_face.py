@@ -12,7 +12,8 @@ _FOLLOWING = 1  # the tag of this message; those of groups have 0 (groups.py)
 
 
 class LowerFace:
-    """Messages in two steps (check, begin), closing in two steps, and the choice of an algorithm without a call."""
+    """Messages in two steps (check, begin), closing in two steps, a word of progress, and the choice of an algorithm
+    without a call."""
 
     def __init__(self, communicator: Any) -> None:  # a Communicator, whose file imports this one
         self._communicator = communicator
@@ -47,6 +48,29 @@ class LowerFace:
             return
         for other in range(1, communicator.size):
             core.send_internal(b"0", other, _FOLLOWING, seconds)
+
+    def note_progress(self, word: int) -> None:
+        """Writes down what this rank does now, where all ranks can read it; it sends nothing and wakes nobody.
+
+        word: from 0 to 2**64 - 1; what it means is the caller's. Raises ValueError, CommunicationError once closed.
+        """
+        core = self._communicator._usable()
+        try:
+            core.note_progress(word)
+        except TypeError:
+            raise ValueError(
+                f"rank {self._communicator.context.rank}: note_progress: expected an integer from 0 to 2**64 - 1, "
+                f"found {word!r}; pack what the ranks shall know into 64 bits"
+            ) from None
+
+    def progress(self) -> list[tuple[int, float]]:
+        """Returns, by rank: the last word that it noted, and how many seconds ago; (0, math.inf) if none.
+
+        It waits for nobody: of a rank on another host it returns what is known here, and asks for more, which the next
+        call returns if that comes a tenth of a second later. Raises CommunicationError once closed.
+        """
+        found: list[tuple[int, float]] = self._communicator._usable().progress()
+        return found
 
     def chosen(self, collective: str, num_bytes: int, order: str = "fast") -> str:
         """Returns the algorithm that a call without algorithm= would run; num_bytes: size of the whole vector."""
