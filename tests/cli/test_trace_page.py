@@ -19,7 +19,7 @@ from hocket.runtime.traces import trace_file
 from hocket.training.datasets import load
 from hocket.training.demonstration import new_network
 from hocket.training.loop import TrainingSettings, train
-from hocket.training.strategies.data import DataParallel
+from hocket.training.strategies.data import DataParallelTraining
 from hocket.view import Timeline
 from tests.cli.traces import HOST, event
 
@@ -166,7 +166,7 @@ def test_a_moment_is_drawn_and_told(page: Path) -> None:
 def _train(file: str) -> None:
     dataset, settings = load(), TrainingSettings(num_epochs=2)
     with hocket.init() as communicator, hocket.trace(file):
-        train(new_network(dataset, seed=0), dataset, settings, DataParallel(communicator))
+        train(new_network(dataset, seed=0), dataset, settings, DataParallelTraining(communicator))
 
 
 @in_a_browser

@@ -12,7 +12,7 @@ import hocket
 from hocket.training.datasets import Dataset, load
 from hocket.training.loop import TrainingSettings, batches, train
 from hocket.training.model import Classifier
-from hocket.training.strategies.data import DataParallel, share
+from hocket.training.strategies.data import DataParallelTraining, share
 
 Result = TypeVar("Result")
 SETTINGS = TrainingSettings(num_epochs=3)
@@ -70,7 +70,7 @@ def test_in_every_step_each_rank_gives_the_gradient_of_its_own_share_alone(size:
     def program(communicator: Any) -> Recording:
         network = network_of(dataset, seed=communicator.rank)
         recording = Recording(communicator, network)
-        train(network, dataset, settings, DataParallel(recording))
+        train(network, dataset, settings, DataParallelTraining(recording))
         return recording
 
     ranks = on_ranks(program, size)
@@ -103,7 +103,7 @@ def test_ranks_train_as_one_process_does(size: int, dtype: type, tolerance: floa
 
     def program(communicator: Any) -> tuple[Any, Classifier]:
         network = network_of(dataset, seed=communicator.rank, dtype=dtype)  # equal only after the broadcast
-        return train(network, dataset, SETTINGS, DataParallel(communicator)), network
+        return train(network, dataset, SETTINGS, DataParallelTraining(communicator)), network
 
     for history, network in on_ranks(program, size):
         np.testing.assert_allclose(history.losses, expected.losses, atol=tolerance)
@@ -116,7 +116,7 @@ def test_weights_are_equal_bit_for_bit_on_all_ranks() -> None:
 
     def program(communicator: Any) -> bytes:
         network = network_of(dataset, seed=communicator.rank)
-        train(network, dataset, SETTINGS, DataParallel(communicator))
+        train(network, dataset, SETTINGS, DataParallelTraining(communicator))
         return network.parameters.tobytes()
 
     assert len(set(on_ranks(program, 4))) == 1
@@ -125,7 +125,9 @@ def test_weights_are_equal_bit_for_bit_on_all_ranks() -> None:
 def test_more_ranks_than_images_in_a_batch() -> None:
     dataset, settings = load(), TrainingSettings(num_epochs=1, batch_size=3, learning_rate=0.01)
     expected = train(network_of(dataset, seed=0), dataset, settings)
-    histories = on_ranks(lambda group: train(network_of(dataset, seed=0), dataset, settings, DataParallel(group)), 5)
+    histories = on_ranks(
+        lambda group: train(network_of(dataset, seed=0), dataset, settings, DataParallelTraining(group)), 5
+    )
     for history in histories:
         np.testing.assert_allclose(history.losses, expected.losses, atol=1e-5)
 
@@ -149,7 +151,7 @@ def test_one_gradient_missed_once_shows_in_the_losses() -> None:
             return self._communicator.all_reduce(array)
 
     def program(communicator: Any) -> list[float]:
-        return train(network_of(dataset, seed=0), dataset, SETTINGS, DataParallel(Losing(communicator))).losses
+        return train(network_of(dataset, seed=0), dataset, SETTINGS, DataParallelTraining(Losing(communicator))).losses
 
     difference = np.abs(np.array(on_ranks(program, 4)) - expected).max()
     assert difference > 1e-3

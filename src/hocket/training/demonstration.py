@@ -5,10 +5,8 @@ algorithm that ran, from scratch. It prints nothing: `hocket demo` does.
 """
 
 import hashlib
-import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime, perf_counter
@@ -20,7 +18,8 @@ from hocket.errors import InternalError
 from hocket.training.datasets import Dataset, load
 from hocket.training.loop import AfterEpoch, History, TrainingSettings, train
 from hocket.training.model import Classifier
-from hocket.training.strategies.data import DataParallel
+from hocket.training.one_thread import one_thread
+from hocket.training.strategies.data import DataParallelTraining
 
 if TYPE_CHECKING:
     from hocket.runtime import Communicator
@@ -33,7 +32,6 @@ _HIDDEN = 64
 _IMAGES_TO_SEE = 45_000
 _MOST_EPOCHS = 30
 _LONGEST_STEP, _STEP_TIMES_SQUARED_NORM = 0.1, 1.5
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 Progress = Callable[[int], AfterEpoch]
 
@@ -126,14 +124,12 @@ def demonstrate(
 
     dataset = load(path)
     settings = choose_settings(dataset)
-    # The ranks already share the cores; a pool of threads in each rank would only compete for them.
-    single = {name: "1" for name in _THREAD_VARIABLES if name not in os.environ}
     called_at = clock_gettime(CLOCK_BOOTTIME)
-    with _environment(single):
+    with one_thread():
         ranks: list[RankReport] = run_ranks(train_rank, num_ranks, args=(path, settings, progress), kind=kind)
     start = waited([rank.first_all_reduce for rank in ranks], started_at)
     if start.proof == "cached" and kind == "process":  # threads would find the proof in this process's memory
-        with tempfile.TemporaryDirectory(prefix="hocket-") as empty, _environment(single | {variables.CACHE: empty}):
+        with tempfile.TemporaryDirectory(prefix="hocket-") as empty, one_thread({variables.CACHE: empty}):
             again_at = clock_gettime(CLOCK_BOOTTIME)
             cold = waited(run_ranks(start_rank, num_ranks, kind=kind), again_at - (called_at - started_at))
         start = replace(start, cold_seconds=cold.cold_seconds, cold_proof_seconds=cold.cold_proof_seconds)
@@ -170,7 +166,7 @@ def train_rank(path: str | Path | None, settings: TrainingSettings, progress: Pr
         network = new_network(dataset, seed=settings.seed + communicator.rank)
         after_epoch = progress(settings.num_epochs) if progress and communicator.rank == 0 else None
         communicator.barrier()  # so that rank 0's time for showing progress does not count as communication
-        history = train(network, dataset, settings, DataParallel(communicator), after_epoch)
+        history = train(network, dataset, settings, DataParallelTraining(communicator), after_epoch)
         ran = {name: count - before.get(name, 0) for name, count in communicator.statistics["algorithms"].items()}
     return RankReport(history, hashlib.sha256(network.parameters.tobytes()).hexdigest(), ran, first)
 
@@ -253,18 +249,3 @@ def _most_used_all_reduce(algorithms: Mapping[str, int]) -> str:
     """Returns the all_reduce with the most calls: that of the gradients. Keys are "collective:name"."""
     counts = {name.partition(":")[2]: count for name, count in algorithms.items() if name.startswith("all_reduce:")}
     return max(counts, key=lambda name: counts[name], default="none")
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Sets environment variables for the processes that are started inside the block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -12,6 +12,7 @@ import numpy as np
 from hocket import runtime
 from hocket.training.datasets import Dataset
 from hocket.training.model import Classifier
+from hocket.training.strategies.momentum import Momentum
 from hocket.training.strategies.strategy import Alone, Indices, Strategy
 
 
@@ -28,12 +29,16 @@ class TrainingSettings:
 
 @dataclass
 class History:
-    """The history of training: loss of every step, held-out accuracy after every epoch, wall seconds."""
+    """The history of training: loss of every step, held-out accuracy after every epoch, wall seconds.
+
+    state_bytes: the bytes of parameters, gradient and optimizer state that this rank holds at the end.
+    """
 
     losses: list[float] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)
     seconds: float = 0.0
     communication_seconds: float = 0.0
+    state_bytes: int = 0
 
 
 AfterEpoch = Callable[[int, History], None]
@@ -55,33 +60,35 @@ def train(
 ) -> History:
     """Trains `network` in place by SGD with momentum; the strategy shares the work among ranks. Blocks.
 
-    Every rank of a strategy calls it with the same dataset and settings. Raises CommunicationError.
+    Every rank of a strategy calls it with the same dataset and settings, and ends with the same weights and history,
+    times excepted. Raises CommunicationError.
     """
     strategy = strategy or Alone()
     waited = strategy.seconds()
     started = perf_counter()
     strategy.begin(network.parameters)
     history = History()
-    velocity = np.zeros_like(network.parameters)
+    optimizer = Momentum(settings.learning_rate, settings.momentum)
     message = np.zeros(network.parameters.size + 1, network.parameters.dtype)
-    gradient, loss = message[:-1], message[-1:]  # one collective sums both
+    gradient, loss = message[:-1], message[-1:]  # one message, so that one collective can sum both
     for epoch in range(settings.num_epochs):
+        losses: list[float] = []
         for batch in batches(len(dataset.train_labels), settings, epoch):
             own = strategy.own(batch)
             images, labels = dataset.train_images[own], dataset.train_labels[own]
             with runtime.span("gradient"):
                 loss[0] = network.gradient(images, labels, batch_size=len(batch), out=gradient)
-            strategy.sum(message)
-            history.losses.append(float(loss[0]))
-            with runtime.span("update"):
-                velocity *= settings.momentum
-                velocity += gradient
-                network.parameters -= settings.learning_rate * velocity
+            strategy.update(network.parameters, message, optimizer)
+            losses.append(float(loss[0]))
+        of_epoch = np.array(losses)
+        strategy.settle(network.parameters, of_epoch)
+        history.losses += of_epoch.tolist()
         history.accuracies.append(held_out_accuracy(network, dataset, strategy))
         history.seconds = perf_counter() - started
         history.communication_seconds = strategy.seconds() - waited
         if after_epoch:
             after_epoch(epoch + 1, history)
+    history.state_bytes = network.parameters.nbytes + gradient.nbytes + optimizer.num_bytes
     return history
 
 
