@@ -45,7 +45,7 @@ def test_one_local_step_is_data_parallelism(size: int) -> None:
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
 
 
-def test_ranks_differ_between_synchronisations_and_are_equal_after_each() -> None:
+def test_ranks_differ_between_synchronizations_and_are_equal_after_each() -> None:
     def program(communicator: Any) -> list[Any]:
         parameters = np.zeros(2)
         local = LocalSGD(parameters, communicator, every=3)
@@ -54,8 +54,8 @@ def test_ranks_differ_between_synchronisations_and_are_equal_after_each() -> Non
             parameters += 1.0 + communicator.rank
             local.step()
             seen.append(float(parameters[0]))
-        local.synchronise()
-        local.synchronise()  # nothing has changed since
+        local.synchronize()
+        local.synchronize()  # nothing has changed since
         return [*seen, float(parameters[0])]
 
     first, second = on_ranks(program, 2)

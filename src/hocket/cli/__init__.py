@@ -18,6 +18,7 @@ from hocket.errors import did_you_mean
 
 _COMMANDS = {
     "demo": "train a small network on handwritten digits; a proved algorithm sums every gradient",
+    "train": "train on several ranks with a strategy, and compare it with training in one process",
     "run": "start a program as several ranks, on this host or on others by ssh",
     "bench": "measure a collective with the flags and columns of NCCL's tests, plus a lower bound",
     "show": "show the steps of an algorithm, a collective, the table of choices, the groups of a mesh, or a network",

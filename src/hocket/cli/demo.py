@@ -12,15 +12,14 @@ import shutil
 import sys
 import sysconfig
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from hocket.training import AfterEpoch, Demonstration, History, Start
+from hocket.cli.training_progress import SHOW_CURSOR, Progress, processes
 
-_NUM_PLAIN_LINES = 6
-_SHOW_CURSOR = "\x1b[?25h"
+if TYPE_CHECKING:
+    from hocket.training import Demonstration, Start
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,57 +45,12 @@ def run(arguments: argparse.Namespace) -> int:
         result = demonstrate(arguments.ranks, arguments.data, progress, started_at=_process_started_at())
     finally:
         if progress and progress.bar:
-            print(_SHOW_CURSOR, end="", flush=True)  # rank 0 may have ended while its bar hid the cursor
+            print(SHOW_CURSOR, end="", flush=True)  # rank 0 may have ended while its bar hid the cursor
     if arguments.json:
         print(json.dumps(as_json(result)))
     else:
         Terminal().print(as_text(result), markup=False)
     return 0 if result.weights_equal and result.losses_equal else 1
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Shows progress from within rank 0: a bar in a terminal, a few plain lines elsewhere."""
-
-    num_ranks: int
-    bar: bool
-
-    def __call__(self, num_epochs: int) -> "AfterEpoch":
-        """Begins the display. Returns a function to call after every epoch; it ends the display after the last."""
-        n = self.num_ranks
-        print(f"Hocket: training on {n} {_ranks(n)}, each with its part of every batch", flush=True)
-        return _bar(num_epochs) if self.bar else _lines(num_epochs)
-
-
-def _lines(num_epochs: int) -> "AfterEpoch":
-    every = max(1, num_epochs // _NUM_PLAIN_LINES)
-
-    def after_epoch(epoch: int, history: "History") -> None:
-        if epoch % every == 0 or epoch == num_epochs:
-            print(f"  epoch {epoch:>{len(str(num_epochs))}}/{num_epochs}  {_state(history)}", flush=True)
-
-    return after_epoch
-
-
-def _bar(num_epochs: int) -> "AfterEpoch":
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    bar = Progress(
-        TextColumn("  epoch"), MofNCompleteColumn(), BarColumn(bar_width=30), TextColumn("{task.description}")
-    )
-    task = bar.add_task("", total=num_epochs)
-    bar.start()
-
-    def after_epoch(epoch: int, history: "History") -> None:
-        bar.update(task, completed=epoch, description=_state(history))
-        if epoch == num_epochs:
-            bar.stop()
-
-    return after_epoch
-
-
-def _state(history: "History") -> str:
-    return f"loss {history.losses[-1]:.4f}  held-out accuracy {history.accuracies[-1]:.3f}"
 
 
 def as_json(result: "Demonstration") -> dict[str, object]:
@@ -105,10 +59,10 @@ def as_json(result: "Demonstration") -> dict[str, object]:
     proof = values.pop("proof") or {"labels": [], "method": None, "seconds": None}
     proved = {"cold_proof_seconds": proof["seconds"], "proof_labels": proof["labels"], "proof_method": proof["method"]}
     start = {f"first_all_reduce_{name}": value for name, value in values.pop("first_all_reduce").items()}
-    return {name: _finite(value) for name, value in {**values, **start, **proved}.items()}
+    return {name: finite(value) for name, value in {**values, **start, **proved}.items()}
 
 
-def _finite(value: object) -> object:
+def finite(value: object) -> object:
     """Returns None for NaN and infinity, which JSON does not have and a training that diverged reports."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -123,7 +77,7 @@ def as_text(result: "Demonstration") -> str:
         ("training", f"{result.training_seconds:.2f} s for {result.num_steps:,} steps; {losses}"),
         ("communication", f"{result.communication_share:.0%} of that time (waiting for slower ranks included)"),
         ("algorithm", f"{result.algorithm} all_reduce of {result.num_parameters + 1:,} numbers in every step"),
-        *_first(result.first_all_reduce, f"{n} {_ranks(n)} started"),
+        *_first(result.first_all_reduce, f"{processes(n)} started"),
     ]
     if proof:
         labels = ", ".join(label.replace("_", " ") for label in proof.labels) or "no further label"
@@ -189,10 +143,6 @@ def _shortest(program: Path) -> str:
 
 def _yes(holds: bool, how: str) -> str:
     return f"yes  ({how})" if holds else f"NO  ({how}); please report this with the output of {_this_program()} doctor"
-
-
-def _ranks(count: int) -> str:
-    return "process" if count == 1 else "processes"
 
 
 def _process_started_at() -> float:

@@ -44,14 +44,14 @@ class LocalSGD:
         self._num_steps = 0  # since the ranks have last had equal parameters
 
     def step(self) -> bool:
-        """Counts one step of the inner optimizer; after the last of `every` it synchronises. Returns whether it did."""
+        """Counts one step of the inner optimizer; after the last of `every` it synchronizes. Returns whether it did."""
         self._num_steps += 1
         if self._num_steps < self.every:
             return False
-        self.synchronise()
+        self.synchronize()
         return True
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Gives all ranks equal parameters now, unless no rank has made a step since they were equal.
 
         All ranks call it after the same number of steps, for example at the end of training.
@@ -69,7 +69,7 @@ class LocalSGD:
 class DiLoCo(LocalSGD):
     """Applies an outer optimizer to the mean change of all ranks, after every `every` steps of each inner optimizer.
 
-    The outer gradient is the parameters of the last synchronisation minus the mean of those that the ranks have now.
+    The outer gradient is the parameters of the last synchronization minus the mean of those that the ranks have now.
     outer: an object with `step(parameters, gradient)`, as Momentum, for the flat vector of all parameters; or an
     optimizer of torch.optim that was made for these same parameters. By default Nesterov momentum with learning rate
     0.7 and momentum 0.9. All ranks give an equal one. The gradients of the inner optimizer stay as they are.
@@ -119,7 +119,7 @@ class LocalTraining:
     """Local SGD or DiLoCo as a strategy of the training loop: each rank updates its own weights with its own gradient.
 
     make: what is made for the weights, for example `lambda weights: DiLoCo(weights, communicator, every=8)`. An epoch
-    ends with a synchronisation. The loss of a batch is that of all ranks' parts, each at the weights of its rank.
+    ends with a synchronization. The loss of a batch is that of all ranks' parts, each at the weights of its rank.
     """
 
     def __init__(self, communicator: "Communicator", make: Callable[[Floats], LocalSGD]) -> None:
@@ -141,7 +141,7 @@ class LocalTraining:
 
     def settle(self, parameters: Floats, losses: NDArray[np.float64]) -> None:
         """Synchronises, and sums the losses of all ranks' parts."""
-        self._begun().synchronise()
+        self._begun().synchronize()
         self._communicator.all_reduce(losses)
 
     def sum(self, numbers: Numbers) -> None:
