@@ -401,6 +401,7 @@ NB_MODULE(_core, m) {
         .def("ranks_behind", &Communicator::ranks_behind, "sequence"_a)
         .def("note_progress", &Communicator::note_progress, "word"_a)
         .def("progress", &Communicator::progress)
+        .def("closed", &Communicator::closed)
         .def("abort", &Communicator::abort, nb::call_guard<WithoutLock>(), "reason"_a, "only_later"_a = false)
         .def("finish",
              [](Communicator &self) {

@@ -106,6 +106,8 @@ class Communicator {
     /// wakes nobody. Neither this nor progress() once it is closed: then the pages may be another communicator's.
     void note_progress(std::uint64_t word) { own().progress.write(word); }
     std::vector<std::pair<std::uint64_t, double>> progress() const { return members_.progress(); }
+    /// The members that send nothing more. As progress().
+    std::vector<int> closed() const { return members_.closed(); }
 
     /// Tells the peers why this rank gives up; their waits end. Nothing once it has left.
     /// only_later: not those in calls that this rank is done with, which may be behind.

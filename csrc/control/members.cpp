@@ -124,6 +124,17 @@ bool Members::has_given_up(std::uint64_t sequence) const {
     });
 }
 
+std::vector<int> Members::closed() const {
+    ask_hosts();
+    std::vector<int> found;
+    for (int member = 0; member < size(); ++member) {
+        if (has_closed(member)) {
+            found.push_back(member);
+        }
+    }
+    return found;
+}
+
 std::vector<std::pair<std::uint64_t, double>> Members::progress() const {
     ask_hosts();
     std::vector<std::pair<std::uint64_t, double>> found;

@@ -84,6 +84,7 @@ class Members {
         const std::uint32_t state = page_of(member).state.load(std::memory_order_seq_cst);
         return state == ControlPage::closing || state == ControlPage::closed;
     }
+    std::vector<int> closed() const;
     /// Members on other hosts get to know what this one has written. Nothing where all are on this host.
     void tell_hosts() const { ring_leader(Spanning::tells); }
     /// What members on other hosts have written comes here soon.

@@ -134,10 +134,10 @@ def test_errors_are_one_line_and_exit_code_2_as_in_every_command(
 def test_progress_in_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     after_epoch = demo.Progress(4, bar=False)(30)
     for epoch in range(1, 31):
-        after_epoch(epoch, History([1 / epoch], [1 - 1 / epoch]))
+        after_epoch(epoch, History([1 / epoch], [1 - 1 / epoch], seconds=2.0, communication_seconds=0.5))
     title, *lines = capsys.readouterr().out.splitlines()
     assert title == "Hocket: training on 4 processes, each with its part of every batch"
-    assert len(lines) == 6 and lines[-1] == "  epoch 30/30  loss 0.0333  held-out accuracy 0.967"
+    assert len(lines) == 6 and lines[-1] == "  epoch 30/30  loss 0.0333  held-out accuracy 0.967  communicating 25%"
     assert "\x1b" not in "".join(lines)
 
 

@@ -10,6 +10,7 @@ import hocket
 from hocket.errors import CommunicationError
 from hocket.runtime import run_ranks
 from tests.runtime.test_faults import Ranks
+from tests.waiting import wait_until
 
 KINDS = ("thread", "process")
 
@@ -69,6 +70,22 @@ def test_a_closed_communicator_has_no_notes() -> None:
     comm = hocket.init()
     lower = comm.lower
     comm.close()
-    for call in (lower.progress, lambda: lower.note_progress(1)):
+    for call in (lower.progress, lower.closed, lambda: lower.note_progress(1)):
         with pytest.raises(CommunicationError, match="closed"):
             call()
+
+
+def see_who_has_closed() -> None:
+    with hocket.init() as comm:
+        other = comm.dup()
+        if comm.rank == 2:
+            other.close()
+        else:
+            wait_until(lambda: other.lower.closed() == [2])
+        comm.barrier()
+        other.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_that_have_closed_are_known(kind: str) -> None:
+    run_ranks(see_who_has_closed, 3, kind=kind)

@@ -72,6 +72,11 @@ class LowerFace:
         found: list[tuple[int, float]] = self._communicator._usable().progress()
         return found
 
+    def closed(self) -> list[int]:
+        """Returns the ranks that have closed this communicator, as far as that is known here; waits for nobody."""
+        found: list[int] = self._communicator._usable().closed()
+        return found
+
     def chosen(self, collective: str, num_bytes: int, order: str = "fast") -> str:
         """Returns the algorithm that a call without algorithm= would run; num_bytes: size of the whole vector."""
         communicator = self._communicator

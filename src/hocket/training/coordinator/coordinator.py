@@ -225,8 +225,6 @@ class Coordinator:
             has_pending = bool(self._numbers) and rounds.failure is None
             pending = rounds.stalls.named(rounds.member.present - rounds.done) if has_pending else ""
         if not pending:
-            with contextlib.suppress(CommunicationError):  # close() raises what there is to raise
-                rounds.leave()
             self._comm.close()
             return
         self._comm.abort(f"its coordinator was closed before {pending} were done")

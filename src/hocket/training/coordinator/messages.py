@@ -5,7 +5,6 @@ A round in which ranks negotiate:
     READY   rank -> leader   tensors that are ready on this rank. A rank speaks when a bucket's worth is ready
     FLUSH   rank -> leader   the last tensors that are ready; the rank leaves all others out (they are absent)
     JOIN    rank -> leader   a FLUSH of a rank that has no more rounds of its own and takes part until all have joined
-    BYE     rank -> leader   the rank has closed: no round can end any more
     BATCH   leader -> ranks  the tensors of the next collective. The last batch of a round may be empty
     LOCK    leader -> ranks  all batches of every later round. It comes before the last batch of its round
 
@@ -20,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ids = tuple[int, ...]
-Kind = Literal["ready", "flush", "join", "bye"]
+Kind = Literal["ready", "flush", "join"]
 Frame = NDArray[np.int64]
 
-_KINDS: tuple[Kind, ...] = ("ready", "flush", "join", "bye")
-_BATCH, _LOCK = 4, 5
+_KINDS: tuple[Kind, ...] = ("ready", "flush", "join")
+_BATCH, _LOCK = 3, 4
 _HEAD = 3  # kind; round; for a batch its flags
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from hocket.runtime import ANY_SOURCE, Communicator, Work, reason_of
 from hocket.training.buckets.slots import Slots
 from hocket.training.coordinator.leader import Leader, Sizes
 from hocket.training.coordinator.member import Action, Member
-from hocket.training.coordinator.messages import Announcement, Batch, Lock, frame_of, message_of
+from hocket.training.coordinator.messages import Announcement, Batch, Frame, Lock, frame_of, message_of
 from hocket.training.coordinator.waiting import LastDone, RoundsReport, Stalls, await_message
 
 _UP, _DOWN = 1, 2  # tags of messages to the leader, and from it
@@ -128,11 +129,6 @@ class Rounds:
             finally:
                 self.report.seconds_waited += time.perf_counter() - started
 
-    def leave(self) -> None:
-        """Tells the leader, which may wait for this rank, that it has closed."""
-        if self.comm.rank and self.failure is None and self._num_tensors and not self.member.is_locked:
-            self.comm.isend(frame_of(Announcement(self.comm.rank, 0, "bye", ()), self._num_tensors), 0, tag=_UP)
-
     def fail(self, error: BaseException) -> None:
         """Keeps the first error for all calls to come, and tells other ranks of one that they do not know."""
         with self.lock:
@@ -214,9 +210,8 @@ class Rounds:
         source, tag = (ANY_SOURCE, _UP) if self._leader is not None else (0, _DOWN)
         try:
             while self._expects(round):
-                message = message_of(frame, await_message(self.comm.irecv(frame, source, tag=tag)), self._num_tensors)
-                if isinstance(message, Announcement) and message.kind == "bye":
-                    self.comm.recv(frame, message.rank, tag=tag)  # fails, with the rank that has closed as the cause
+                rank = await_message(self.comm.irecv(frame, source, tag=tag), partial(self._check_closed, frame))
+                message = message_of(frame, rank, self._num_tensors)
                 with self.lock:
                     if not isinstance(message, Announcement):
                         self._hear(message)
@@ -224,6 +219,14 @@ class Rounds:
                         self._tell(self._leader.hear(message))
         except BaseException as error:
             self.fail(error)
+
+    def _check_closed(self, frame: Frame) -> None:
+        """Fails if a rank has closed for which the leader waits; it would wait for any rank, and so not notice."""
+        if self._leader is None:
+            return
+        for rank in self.comm.lower.closed():
+            if self._leader.awaits(rank):
+                self.comm.recv(frame, rank, tag=_UP)  # fails on all ranks, and names this one
 
     def _expects(self, round: int) -> bool:
         """Returns whether other ranks still have something to say in this round."""

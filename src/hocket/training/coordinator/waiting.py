@@ -18,7 +18,7 @@ from hocket.training.coordinator.member import Member
 STALL_SECONDS = 5.0  # until the first line; each further one comes after twice the time
 _ASKING_SECONDS = 0.2
 _NUM_NAMED = 3
-_QUIET_SECONDS = 2.0  # a longer wait for a message would be told as a stall
+_QUIET_SECONDS = 1.0  # a longer wait for a message would be told as a stall
 
 
 class LastDone(IntEnum):
@@ -133,14 +133,18 @@ class Stalls:
         return shown + (f" and {name_count(left, 'tensor')} more" if left > 0 else "")
 
 
-def await_message(work: Work) -> int:
-    """Waits for a message, and returns its sender; says nothing of a long wait, because ranks compute meanwhile."""
+def await_message(work: Work, check: Callable[[], None]) -> int:
+    """Waits for a message, and returns its sender; calls check() now and then.
+
+    It says nothing of a long wait, because ranks compute meanwhile.
+    """
     while True:
         try:
             work.wait(_QUIET_SECONDS)
         except CollectiveTimeout:
             if work.is_completed():
                 raise
+            check()
         else:
             assert work.source is not None
             return work.source
