@@ -18,11 +18,11 @@ def shortest_cycle(first: Ints, needs: Sequence[Ints], stuck: npt.NDArray[np.boo
     first, needs: as in `finish_times`. stuck: the nodes that never end; each rank stops at its first one.
     """
     nodes = np.flatnonzero(stuck)
-    rank = np.searchsorted(first, nodes, side="right") - 1
-    heads = {int(r): int(node) for r, node in zip(rank[::-1], nodes[::-1], strict=True)}
+    ranks, at = np.unique(np.searchsorted(first, nodes, side="right") - 1, return_index=True)
+    heads = dict(zip(ranks.tolist(), nodes[at].tolist(), strict=True))
     search = _Search(first, needs, stuck, heads, every=len(nodes) <= _MAX_SEARCHED)
     best: list[tuple[int, int]] = []
-    starts = [*heads.values(), *(nodes.tolist() if search.every else ())]
+    starts = [*sorted(heads.values()), *(nodes.tolist() if search.every else ())]
     for start in starts:
         found = search.through(start, len(best) - 1 if best else len(first))
         best = found or best

@@ -168,13 +168,11 @@ def _check_messages(table: PipelineTable, order: MessageOrder, expected: Message
             found = f"{what} {name_count(int(counts[row]), 'time')}, expected {needed[row]}"
             raise breach(table, 3, row, f"rank {table.rank[row]} {found}")
         at = table.position[order.row]
-        early = here & ((order.position <= at) if sends else (order.position > at))
-        wrong = np.flatnonzero(early | (here & (order.rank != table.rank[order.row])))
-        if len(wrong):
-            row, rank = int(order.row[wrong[0]]), order.rank[wrong[0]]
-            what = (
-                f"the result of {table.describe(row)} before it runs"
-                if sends
-                else f"the input of {table.describe(row)} late"
-            )
-            raise breach(table, 3, row, f"rank {rank} {verb} {what}, or on another rank")
+        late = here & ((order.position <= at) if sends else (order.position > at))
+        away = here & (order.rank != table.rank[order.row])
+        for which, why in ((away, "on another rank"), (late, "before it runs" if sends else "after it is used")):
+            wrong = np.flatnonzero(which)
+            if len(wrong):
+                row, rank = int(order.row[wrong[0]]), order.rank[wrong[0]]
+                what = f"{verb} {'the result of' if sends else 'the input of'} {table.describe(row)}"
+                raise breach(table, 3, row, f"rank {rank} {what} {why}")

@@ -6,7 +6,7 @@
 4. memory: the peak of activations on each rank is what the schedule promises, or less.
 5. promise: makespan and cost are what the schedule promises, in the times of `PipelinePromise`.
 
-All laws take time in proportion to the table.
+All laws take time in proportion to the table, if most ranks can work at the same time.
 """
 
 from dataclasses import dataclass

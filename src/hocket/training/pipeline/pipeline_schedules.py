@@ -1,8 +1,8 @@
 """The schedules of the field, each as the operations of one rank, and tables made of them or of a function of a user.
 
 A schedule is a function of (rank, p, m, v): p ranks, m micro-batches, v stages on each rank, also called chunks. It
-returns the operations of the rank in their order: arrays of operations.py. Some schedules are defined for so
-many micro-batches only: they are written for more, and what is too much is dropped, which changes no order.
+returns the operations of the rank in their order, as arrays (operations.py). Interleaved and ZBV are written for the
+next count of micro-batches that they are defined for, and what is too much is dropped, which changes no order.
 """
 
 from collections.abc import Callable, Sequence
@@ -98,21 +98,21 @@ def zero_bubble_v(rank: int, p: int, m: int, v: int) -> Sequence[Ints]:
 def _dual(
     r: int, p: int, m: int, fa: OperationQueue, fb: OperationQueue, ba: OperationQueue, bb: OperationQueue
 ) -> Sequence[Ints]:
-    """The eight phases of DualPipe on rank r of p; m micro-batches of each stage. Work enters at a and returns by b."""
+    """DualPipe on rank r of p, with m micro-batches of each of two stages: work enters at a, and returns by b."""
     tail, steady = p - r - 1, m - 2 * p + r + 1
-    fill = [fa.take(2 * tail), alternate(fa.take(r + 1), fb.take(r + 1))]
+    parts = [fa.take(2 * tail), alternate(fa.take(r + 1), fb.take(r + 1))]
     early = bb.take(tail)
-    fill.append(alternate(early, weight(early), fb.take(tail)))
-    first, second = [fa.take(steady), full(bb.take(steady))], [fb.take(steady), full(ba.take(steady))]
-    both = alternate(first[0], overlapped(first[1]), second[0], overlapped(second[1]))
+    parts.append(alternate(early, weight(early), fb.take(tail)))
+    down = fa.take(steady), overlapped(full(bb.take(steady)))
+    back = fb.take(steady), overlapped(full(ba.take(steady)))
+    parts.append(alternate(*down, *back))
     if r == p - 1:
-        both[1, 3] = 0  # the backward is that of the forward before it: they cannot overlap
-    drain = alternate(full(bb.take(tail)), fb.take(tail), overlapped(full(ba.take(tail))))
-    last = alternate(bb.take(r + 1), ba.take(r + 1))
-    late = ba.take()
-    weights = weight(np.concatenate([last[r + 1 :], late]))
-    end = [full(last[: r + 1]), last[r + 1 :], alternate(weights[:tail], late), weights[tail:]]
-    return [*fill, both, drain, *end]
+        parts[-1][1, 3] = 0  # apart, so that the forward ends sooner
+    parts.append(alternate(full(bb.take(tail)), fb.take(tail), overlapped(full(ba.take(tail)))))
+    last, late = alternate(bb.take(r + 1), ba.take(r + 1)), ba.take(tail)
+    whole, split = full(last[: r + 1]), last[r + 1 :]
+    weights = weight(np.concatenate([split, late]))  # in the order of their B
+    return [*parts, whole, split, alternate(weights[:tail], late), weights[tail:]]
 
 
 def dualpipe_v(rank: int, p: int, m: int, v: int) -> Sequence[Ints]:
@@ -195,7 +195,7 @@ def build_table(
     """
     schedule = _find(schedule, chunks)
     for name, count in (("ranks", ranks), ("microbatches", microbatches), ("chunks", 1 if chunks is None else chunks)):
-        if not isinstance(count, int) or count < 1:
+        if not isinstance(count, int | np.integer) or count < 1:
             raise ValueError(f"{schedule.name}: expected {name} of 1 or more, found {count!r}")
     if schedule.chunks and chunks not in (None, schedule.chunks):
         raise ValueError(f"{schedule.name}: expected chunks={schedule.chunks}, which it always has, found {chunks}")

@@ -86,6 +86,8 @@ class PipelineTable:
                 f"{self.name}: expected at least 1 micro-batch and a placement of shape (directions, stages), "
                 f"found {self.num_microbatches} and shape {self.placement.shape}"
             )
+        if self.placement.min() < 0:
+            raise ValueError(f"{self.name}: expected ranks of 0 or more in the placement, found {self.placement.min()}")
         missing = np.flatnonzero(np.bincount(self.placement.ravel()) == 0)
         if len(missing) or self.num_ranks > _MAX_RANKS:
             found = f"none on rank {missing[0]}" if len(missing) else f"{self.num_ranks} ranks"
@@ -105,6 +107,8 @@ class PipelineTable:
                     f"{self.name}: expected {column} from 0 to {limit - 1}, found {values[row]} in row {row}"
                 )
         self._check_positions()
+        if self.messages is not None:
+            _check_columns(self, self.messages)
 
     def _check_positions(self) -> None:
         follows = np.diff(self.rank, prepend=-1) == 0
@@ -183,6 +187,16 @@ class PipelineTable:
     def describe(self, row: int) -> str:
         """A row in words, for example "F of stage 2, micro-batch 5"."""
         return f"{KINDS[self.kind[row]]} of stage {self.stage[row]}, micro-batch {self.microbatch[row]}"
+
+
+def _check_columns(table: PipelineTable, messages: MessageOrder) -> None:
+    columns = (messages.rank, messages.row, messages.sends, messages.position)
+    if {column.shape for column in columns} != {(len(messages.rank),)} or (np.diff(messages.rank) < 0).any():
+        raise ValueError(f"{table.name}: expected four columns of messages, of equal length and sorted by rank")
+    for column, limit in (("rank", table.num_ranks), ("row", len(table))):
+        values = getattr(messages, column)
+        if ((values < 0) | (values >= limit)).any():
+            raise ValueError(f"{table.name}: expected messages with {column} from 0 to {limit - 1}, found others")
 
 
 def table_of(

@@ -57,7 +57,7 @@ def read_torch_csv(path: str | os.PathLike[str]) -> PipelineTable:
     for rank, rows in enumerate(operations):
         for _, stage, _, _ in rows:
             homes.setdefault(stage, rank)
-    if sorted(homes) != list(range(len(homes))) or set(homes.values()) != set(range(len(operations))):
+    if not homes or sorted(homes) != list(range(len(homes))) or set(homes.values()) != set(range(len(operations))):
         raise ValueError(
             f"{path}: expected stages from 0 without a gap, at least one on each of {len(operations)} ranks, "
             f"found stages {sorted(homes)} on ranks {sorted(set(homes.values()))}"
