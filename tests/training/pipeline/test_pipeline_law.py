@@ -231,6 +231,12 @@ def test_more_activations_than_promised_break_law_4() -> None:
     assert refuse(table, 4, "peak_until_weight").rank == 0
 
 
+def test_a_promise_is_for_every_rank() -> None:
+    table = replace(build_table("gpipe", 2, 3), promise=PipelinePromise(peak_activations=[3]))
+    with pytest.raises(ValueError, match="gpipe: expected a promise of peak_activations for 2 ranks, found 1"):
+        verify_table(table)
+
+
 @pytest.mark.parametrize("name", ["makespan", "cost"])
 def test_another_time_than_promised_breaks_law_5(name: str) -> None:
     table = build_table("1f1b", 3, 4)

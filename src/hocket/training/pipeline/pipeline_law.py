@@ -75,6 +75,8 @@ def _check_memory(table: PipelineTable, name: str, peak: Ints) -> None:
     promised = getattr(table.promise, name)
     if promised is None:
         return
+    if len(promised) != len(peak):
+        raise ValueError(f"{table.name}: expected a promise of {name} for {len(peak)} ranks, found {len(promised)}")
     above = np.flatnonzero(peak > promised)
     if len(above):
         rank = int(above[0])
