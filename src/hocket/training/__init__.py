@@ -4,8 +4,9 @@
     buckets/         where tensors lie, so that one collective communicates many; compression
     strategies/      data parallelism, sharded state (ZeRO), parameter servers, local steps
     loop.py ...      data, a small NumPy network, its training loop and the demonstration
+    pipeline/        pipelines as tables: written, proved and timed; not run yet
 
-Left out so far: tensor, pipeline and expert parallelism.
+Left out so far: tensor and expert parallelism.
 """
 
 from typing import TYPE_CHECKING
