@@ -3,17 +3,20 @@
     python examples/opposite_order.py
 
 Ranks with odd numbers use the branches of the model in the opposite order. In the second case, only rank 0 uses the
-last branch. Each program averages the gradients of one backward pass. Rank 0 compares them with those of one process:
+last branch. The loss is the mean over the ranks. Rank 0 compares the gradients of one backward pass with those of one
+process:
 
-    by hooks    an all_reduce for each gradient as autograd produces it
-    DDP         PyTorch's DistributedDataParallel
-    hocket      hocket.training.DataParallel
+    by hooks       an all_reduce for each gradient as autograd produces it
+    DDP            PyTorch's DistributedDataParallel
+    DDP, unused    the same with find_unused_parameters=True, which walks the graph in each step
+    hocket         hocket.training.DataParallel
 """
 
 import os
 import tempfile
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -50,41 +53,41 @@ def loss_of(model: Callable[[Tensor, int], Tensor], rank: int) -> Tensor:
 
 
 def expected(leaves_out: bool) -> list[Tensor]:
-    """Returns the mean over the ranks that have a gradient, computed in this process."""
-    found: list[list[Tensor]] = []
-    for rank in range(NUM_RANKS):
-        model = Branches(leaves_out)
-        loss_of(model, rank).backward()
-        found.append([parameter.grad for parameter in model.parameters()])
-    return [torch.stack([one for one in of_ranks if one is not None]).mean(0) for of_ranks in zip(*found, strict=True)]
+    """Returns the gradients of the mean loss of all ranks, computed in this process."""
+    model = Branches(leaves_out)
+    torch.stack([loss_of(model, rank) for rank in range(NUM_RANKS)]).mean().backward()
+    return [parameter.grad for parameter in model.parameters()]
 
 
-def by_hooks(model: Branches, rank: int) -> list[Tensor]:
+def by_hooks(model: Branches, rank: int) -> None:
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(lambda one: dist.all_reduce(one.grad, dist.ReduceOp.AVG))
     loss_of(model, rank).backward()
-    return [parameter.grad for parameter in model.parameters()]
 
 
-def with_ddp(model: Branches, rank: int) -> list[Tensor]:
-    parallel = nn.parallel.DistributedDataParallel(model)
+def with_ddp(model: Branches, rank: int, unused: bool = False) -> None:
+    parallel = nn.parallel.DistributedDataParallel(model, find_unused_parameters=unused)
     loss_of(parallel, rank).backward()
-    return [parameter.grad for parameter in model.parameters()]
 
 
-def with_hocket(model: Branches, rank: int) -> list[Tensor]:
-    with DataParallel(model, dist.group.WORLD.communicator) as parallel:
-        loss_of(parallel, rank).backward()
-    return [parameter.grad for parameter in model.parameters()]
+def with_hocket(model: Branches, rank: int) -> None:
+    with DataParallel(model, dist.group.WORLD.communicator, op="sum") as parallel:
+        (loss_of(parallel, rank) / NUM_RANKS).backward()
 
 
-def attempt(program: Callable[[Branches, int], list[Tensor]], leaves_out: bool, store: str) -> str:
+PROGRAMS: dict[str, Callable[[Branches, int], None]] = {"by hooks": by_hooks, "DDP": with_ddp, "hocket": with_hocket}
+OF_UNUSED = {"DDP, unused": partial(with_ddp, unused=True)}
+
+
+def attempt(program: Callable[[Branches, int], None], leaves_out: bool, store: str) -> str:
     rank = int(os.environ["HOCKET_RANK"])
     dist.init_process_group(
         "hocket", init_method=f"file://{store}", rank=rank, world_size=NUM_RANKS, timeout=timedelta(seconds=SECONDS)
     )
     try:
-        pairs = zip(program(Branches(leaves_out), rank), expected(leaves_out), strict=True)
+        model = Branches(leaves_out)
+        program(model, rank)
+        pairs = zip([one.grad for one in model.parameters()], expected(leaves_out), strict=True)
         close = [one is not None and torch.allclose(one, right, atol=1e-6) for one, right in pairs]
         wrong = sorted({number // 2 for number, is_close in enumerate(close) if not is_close})
         return f"WRONG gradients of branches {wrong}, and no error" if wrong else "right"
@@ -99,8 +102,8 @@ def rank(folder: str) -> list[str]:
     lines = []
     for leaves_out in (False, True):
         lines.append("opposite order, and one branch only on rank 0" if leaves_out else "opposite order")
-        for name, program in {"by hooks": by_hooks, "DDP": with_ddp, "hocket": with_hocket}.items():
-            lines.append(f"  {name:9} {attempt(program, leaves_out, f'{folder}/{name}{leaves_out}')}")
+        for name, program in (PROGRAMS | (OF_UNUSED if leaves_out else {})).items():
+            lines.append(f"  {name:11} {attempt(program, leaves_out, f'{folder}/{name}{leaves_out}')}")
     return lines
 
 

@@ -3,7 +3,7 @@
     python examples/training_timeline.py
     python examples/training_timeline.py --traces .
 
-Two ranks train the same model over a link of 125 MB/s, which uses no core, as a network card does. With --traces
+Two ranks train the same model over a simulated link of 125 MB/s. Like a network card, it uses no core. With --traces
 FOLDER there is a trace of three steps in each manner, for `hocket trace view FILE`; docs/training.md shows them.
 """
 

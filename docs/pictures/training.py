@@ -17,7 +17,7 @@ PICTURES = Path(__file__).parent
 EXAMPLE = PICTURES.parents[1] / "examples" / "training_timeline.py"
 RANKS = (1, 2, 4)
 CONVERGENCE = {
-    "one step at a time (server, staleness 0)": ("server", TrialOptions()),
+    "synchronous server": ("server", TrialOptions()),
     "server, staleness 4": ("server", TrialOptions(staleness=4)),
     "asynchronous server": ("async", TrialOptions()),
     "local SGD, average every 8 steps": ("local", TrialOptions(every=8)),
@@ -56,7 +56,8 @@ def memory() -> None:
     axes.set_xticks(range(len(formulas)), formulas)
     axes.set_ylabel("bytes per parameter and rank")
     axes.set_ylim(0, 19)
-    axes.set_title("Held by the fullest rank, network of the digits; lines: formula", fontsize=10)
+    axes.set_yticks(range(0, 17, 4))
+    axes.set_title("Rank that holds most, AdamW in float32, network of the digits; lines: formula", fontsize=10)
     axes.legend(frameon=False, ncols=len(RANKS))
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(PICTURES / "training-memory.svg")
@@ -68,10 +69,10 @@ def convergence() -> None:
     for name, (strategy, options) in CONVERGENCE.items():
         trial = try_strategy(strategy, 5, options=options)
         epochs = np.arange(1, len(trial.accuracies) + 1)
-        axes.plot(epochs, [1 - accuracy for accuracy in trial.accuracies], label=name, linewidth=1.2)
-    axes.set_yscale("log")
-    axes.set_xlabel("epoch")
-    axes.set_ylabel("wrong share of held-out digits")
+        axes.plot(epochs, [100 * (1 - accuracy) for accuracy in trial.accuracies], label=name, linewidth=1.2)
+    axes.set_ylim(0, 15)
+    axes.set_xlabel("epoch, 5 ranks")
+    axes.set_ylabel("held-out digits wrong, %")
     axes.legend(frameon=False, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(PICTURES / "training-convergence.svg")

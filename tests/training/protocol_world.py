@@ -14,6 +14,7 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
+from hocket.errors import PeerAborted, PeerDied
 from hocket.training.coordinator.leader import Leader, Sizes
 from hocket.training.coordinator.member import Action, Member
 from hocket.training.coordinator.messages import Announcement, Batch, Ids, Lock, Message, frame_of, message_of
@@ -42,7 +43,7 @@ class Rank:
         self.values: dict[int, int] = {}
         self.results: dict[int, dict[int, tuple[int, int]]] = {}  # round -> tensor -> (sum, presence)
         self.has_ended = False
-        self.failure: str | None = None
+        self.failure: BaseException | None = None
         self.order = list(range(world.num_tensors))
         self.random = random.Random(world.random.random())
         self.random.shuffle(self.order)
@@ -195,13 +196,28 @@ class World:
             elif kind == "end":
                 one.end()
             else:
-                one.failure = f"rank {self.killed} died"
+                self._fail(one)
         self._check()
 
     def _kill(self) -> None:
         living = [rank.rank for rank in self.ranks if not rank.has_ended]
         if len(living) == self.num_ranks:
             self.killed = self.random.choice(living)
+            self.death = PeerDied(f"rank {self.killed} died", rank=self.killed)
+
+    def _fail(self, one: Rank) -> None:
+        """Tells a survivor, of which every call must raise the error of the death, and do nothing else."""
+        member, before = one.member, len(one.launched)
+        member.fail(self.death)
+        member.fail(PeerAborted("a consequence", rank=one.rank, reason=""))
+        calls = (lambda: member.submit(0), member.flush, lambda: member.hear(Batch(member.round, ())), member.end)
+        for call in calls:
+            try:
+                call()
+            except PeerDied as error:
+                one.failure = error
+            assert one.failure is self.death, f"law 5: rank {one.rank} did not fail"
+        assert len(one.launched) == before
 
     def _possible(self) -> list[tuple[str, int]]:
         found = []
@@ -228,7 +244,7 @@ class World:
         if self.killed is not None:
             for rank in self.ranks:
                 if rank.rank != self.killed and not rank.has_ended:
-                    assert rank.failure == f"rank {self.killed} died", f"law 5: rank {rank.rank} did not fail"
+                    assert rank.failure is self.death, f"law 5: rank {rank.rank} was not told"
         else:
             assert all(rank.has_ended for rank in self.ranks), "a rank waits for ever"
             assert not any(self.up) and not any(self.down)

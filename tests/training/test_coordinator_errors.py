@@ -27,9 +27,9 @@ def test_bad_names_and_calls_out_of_turn() -> None:
             with pytest.raises(RuntimeError, match="no tensor is registered; call register"):
                 call()
         register(engine, arrays)
-        with pytest.raises(ValueError, match="a name that is not registered yet, found 'bias'"):
+        with pytest.raises(ValueError, match="a name, text that is not registered yet, found 'bias'"):
             engine.register("bias", arrays["bias"])
-        with pytest.raises(ValueError, match="a name that is not registered yet, found 7"):
+        with pytest.raises(ValueError, match="a name, text that is not registered yet, found 7"):
             engine.register(7, arrays["bias"])  # type: ignore[arg-type]
         views: list[Any] = []
         engine.register("view", np.zeros(2), moved=views.append)
@@ -76,7 +76,7 @@ def test_bad_sizes_are_refused_before_ranks_meet(argument: str, value: Any) -> N
         (np.zeros(2, ml_dtypes.float8_e5m2), "sum", TypeError, "can sum and count in, found float8_e5m2"),
         (np.zeros(2, np.int32), "avg", TypeError, "'w' is int32, which has no average; use op='sum'"),
         ([1.0, 2.0], "sum", TypeError, r"expected 'w' as a NumPy array or a tensor, found \[1.0, 2.0\]"),
-        (np.zeros(2, np.int8), "sum", ValueError, "'w' is int8, which counts to 128; use a wider type"),
+        (np.zeros(2, np.int8), "sum", ValueError, "'w' is int8, which counts to 127; use a wider type"),
         (torch.zeros(2, dtype=torch.bfloat16), "sum", ValueError, "'w' is bfloat16, which counts to 256"),
     ],
 )

@@ -351,7 +351,7 @@ def test_bad_arguments() -> None:
             DataParallel([1], comm)
         with pytest.raises(TypeError, match="expected parameters in the memory of the host, found bias on meta"):
             DataParallel(nn.Linear(2, 2, device="meta"), comm)
-        with pytest.raises(ValueError, match="expected op 'sum' or 'avg'"):
+        with pytest.raises(ValueError, match="expected op 'avg' or 'sum'"):
             DataParallel(perceptron(), comm, op="max")  # type: ignore[arg-type]
         assert comm.all_reduce(np.ones(1))[0] == 1
 

@@ -70,7 +70,7 @@ def test_other_models_are_refused_on_every_rank_before_anything_changes(make: An
 
 def test_another_stage_or_a_frozen_weight_on_one_rank_is_refused() -> None:
     def program(comm: Any) -> None:
-        with pytest.raises(CollectiveMismatch, match=r"differs in op: stage 1, .* on rank 0, stage 2, .* on rank 1"):
+        with pytest.raises(CollectiveMismatch, match=r"settings differ: stage 1, .* rank 0, stage 2, .* rank 1"):
             Sharded(nn.Linear(2, 2), comm, stage=1 + comm.rank)
         with pytest.raises(CollectiveMismatch, match="'weight' differs in op: avg on rank 0, frozen on rank 1"):
             module = nn.Linear(2, 2)

@@ -17,8 +17,8 @@ _DATA = ("digits",)
 _STRATEGIES = {
     "data": "all weights on every rank, gradients summed in buckets during the backward pass (needs torch)",
     "zero1": "as data, with the optimizer's state cut in parts over the ranks (needs torch)",
-    "zero2": "as zero1, with the gradients cut, too (needs torch)",
-    "zero3": "as zero2, with the weights cut, too (needs torch)",
+    "zero2": "as zero1; also cuts the gradients (needs torch)",
+    "zero3": "as zero2; also cuts the weights (needs torch)",
     "server": "a parameter server; --staleness says how far a worker may be ahead",
     "async": "a parameter server that applies every gradient as it comes",
     "local": "each rank trains by itself; --every so many steps the weights are averaged",
@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     width = max(map(len, _STRATEGIES))
     parser.epilog = "strategies:\n" + "\n".join(f"  {name:<{width}}  {what}" for name, what in _STRATEGIES.items())
     parser.add_argument("what", choices=_DATA, metavar="digits", help="the handwritten digits that come with Hocket")
-    parser.add_argument("--strategy", choices=list(_STRATEGIES), default="data", metavar="NAME", help="(data)")
+    parser.add_argument(
+        "--strategy", choices=list(_STRATEGIES), default="data", metavar="NAME", help="one of those below (data)"
+    )
     parser.add_argument("-n", "--ranks", type=int, default=4, metavar="N", help="number of processes (4)")
     parser.add_argument("--data", type=Path, metavar="PATH", help="other images, as for `hocket demo`")
     parser.add_argument("--servers", type=int, default=1, metavar="N", help="ranks that serve, of server and async (1)")

@@ -36,7 +36,7 @@ ADAMW_LEARNING_RATE = 2e-3
 
 @dataclass(frozen=True)
 class TrialOptions:
-    """servers: how many ranks serve, from rank 0 on; staleness: of "server"; every: of "local"."""
+    """Options. servers: how many ranks serve, from rank 0 on; staleness: of "server"; every: of "local"."""
 
     servers: int = 1
     staleness: int = 0
@@ -101,8 +101,7 @@ def try_strategy(
     if strategy in WITH_TORCH and importlib.util.find_spec("torch") is None:
         others = ", ".join(STRATEGIES[len(WITH_TORCH) :])
         raise ValueError(f'strategy {strategy} needs PyTorch: pip install "hocket[torch]", or take one of {others}')
-    if strategy in ("server", "async") and not 0 < options.servers < num_ranks:
-        raise ValueError(f"strategy {strategy}: expected 1 to {num_ranks - 1} servers, found {options.servers}")
+    _check_options(strategy, num_ranks, options)
     from hocket.runtime import run_ranks
 
     dataset = load(path)
@@ -112,6 +111,26 @@ def try_strategy(
             train_rank, num_ranks, args=(strategy, path, settings, options, progress), kind=kind
         )
         return _judged(strategy, dataset, settings, options, ranks)
+
+
+def _check_options(strategy: str, num_ranks: int, options: TrialOptions) -> None:
+    """Raises ValueError for options that are wrong, or that the strategy does not have."""
+    usual = TrialOptions()
+    for name, least, having in (
+        ("servers", 1, ("server", "async")),
+        ("staleness", 0, ("server",)),
+        ("every", 1, ("local",)),
+    ):
+        value = getattr(options, name)
+        if strategy not in having and value != getattr(usual, name):
+            raise ValueError(f"strategy {strategy} has no {name}, found {value}; see {' and '.join(having)}")
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"strategy {strategy}: expected {name} of at least {least}, found {value!r}")
+    if strategy in ("server", "async") and options.servers >= num_ranks:
+        raise ValueError(
+            f"strategy {strategy}: expected fewer servers than ranks, found {options.servers} servers and {num_ranks} "
+            "ranks; start more ranks"
+        )
 
 
 def train_rank(

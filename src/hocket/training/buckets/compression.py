@@ -67,6 +67,11 @@ class HalfSlots(Slots):
         self._dtype = dtype
         self._short: dict[Kind, Array] = {}
 
+    @property
+    def settings(self) -> str:
+        """As of Slots, and the type of the values on their way."""
+        return f"{super().settings}, values as {self._dtype}"
+
     def new(self, name: str, x: Any, op: str, moved: Moved | None) -> Slot:
         """Returns the slot of a new tensor, as Slots does. Raises ValueError for more ranks than the type can count."""
         slot = super().new(name, x, op, moved)
@@ -110,6 +115,11 @@ class LargestSlots(Slots):
         self._share = share
         self._held: dict[int, Array] = {}  # by number of the tensor: what this rank has not sent yet
         self._gathered: dict[Ids, Array] = {}  # by tensors of a stretch under way: a record of each rank
+
+    @property
+    def settings(self) -> str:
+        """As of Slots, and the share of the values that are sent."""
+        return f"{super().settings}, the largest {self._share:g} of the values"
 
     def begin(self, stretch: Stretch) -> Work:
         """Sends this rank's largest values of each tensor that it has, and holds the others back."""

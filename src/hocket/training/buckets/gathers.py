@@ -26,7 +26,7 @@ class Gathers:
         self._order = list(range(len(units)))  # in a forward pass
         self._is_agreed = False
         self._repeated: set[int] = set()  # used twice in a forward pass: they stay until its end
-        self._holds = False
+        self.holds = False
         self.seconds_waited = 0.0  # for weights
         self.direction: Literal["forward", "backward"] | None = None
         self._clear()
@@ -42,7 +42,7 @@ class Gathers:
     def begin(self, direction: Literal["forward", "backward"]) -> None:
         """Begins a pass; ends the one before it, if an error has cut that short."""
         self.end()
-        if not self._holds:
+        if not self.holds:
             self.direction = direction
             self._pending.extend(self._order if direction == "forward" else reversed(self._order))
 
@@ -51,7 +51,7 @@ class Gathers:
 
         Raises RuntimeError outside a pass, and in a forward pass that has freed the unit.
         """
-        if self._holds:
+        if self.holds:
             return
         unit, is_forward = self._units[number], self.direction == "forward"
         if self.direction is None:
@@ -80,7 +80,7 @@ class Gathers:
 
     def release(self, number: int) -> None:
         """Says that a use of the unit is over; of a backward pass, the last one."""
-        if self._holds or number not in self._works:
+        if self.holds or number not in self._works:
             return
         is_forward = self.direction == "forward"
         self._users[number] -= 1
@@ -112,7 +112,7 @@ class Gathers:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Inside, all units are whole; what the program writes into them is kept. All ranks enter."""
-        if self._holds:
+        if self.holds:
             yield
             return
         self.end()
@@ -120,11 +120,11 @@ class Gathers:
         self.seconds_waited += seconds_until(works)
         for unit in self._units:
             unit.show()
-        self._holds = True
+        self.holds = True
         try:
             yield
         finally:
-            self._holds = False
+            self.holds = False
             for unit in self._units:
                 unit.leave()
 

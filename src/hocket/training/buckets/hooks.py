@@ -12,6 +12,7 @@ class BackwardPasses:
     def __init__(self, done: Callable[[], None]) -> None:
         self._done = done
         self._pass = -1
+        self._num_open = 0  # passes that have begun and not ended; above 1 only inside each other
 
     def enter(self) -> bool:
         """Is called in a backward pass, by a hook of autograd; returns whether it is the first time in this pass."""
@@ -19,8 +20,21 @@ class BackwardPasses:
         if this_pass == self._pass:
             return False
         self._pass = this_pass
-        torch.autograd.Variable._execution_engine.queue_callback(self._done)
+        self._num_open += 1
+        torch.autograd.Variable._execution_engine.queue_callback(self._end)
         return True
+
+    def check_ended(self) -> None:
+        """Raises RuntimeError outside of backward passes if the last one has not ended."""
+        if self._num_open and torch._C._current_graph_task_id() == -1:
+            raise RuntimeError(
+                "the last backward pass of this rank ended with an error, and some of its gradients may be on their "
+                "way to other ranks; close the model, and make another one"
+            )
+
+    def _end(self) -> None:
+        self._num_open -= 1
+        self._done()
 
 
 class BackwardHooks:
@@ -34,7 +48,7 @@ class BackwardHooks:
     def __init__(self, module: Any, ready: Callable[[str], None], done: Callable[[], None], adds_up: bool) -> None:
         self.parameters = trainable(module)
         self._views: dict[str, Any] = {}
-        self._ready, self._passes = ready, BackwardPasses(done)
+        self._ready, self.passes = ready, BackwardPasses(done)
         self._versions: dict[str, int] | None = None if adds_up else {}  # of the results of the last round
         self._handles = [
             one.register_post_accumulate_grad_hook(self._hook(name)) for name, one in self.parameters.items()
@@ -92,7 +106,7 @@ class BackwardHooks:
                     f"the gradient of {name} is already a sum over the ranks, and this backward pass has added to it; "
                     "call zero_grad() before it, or accumulate inside no_sync()"
                 )
-            self._passes.enter()
+            self.passes.enter()
             self._ready(name)
 
         return accumulated

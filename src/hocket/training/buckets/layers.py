@@ -23,7 +23,7 @@ def agreed(module: Any, parameters: Mapping[str, Any], comm: Communicator, setti
         for name, one, kind in [*((name, one, op) for name, one in parameters.items()), *others]
     ]
     try:
-        numbers = numbers_of(comm, [*tensors, Tensor("(sharded)", (), "", settings)])
+        numbers = numbers_of(comm, tensors, settings)
     except CollectiveMismatch:
         comm.close()  # which waits until all ranks know the difference
         raise

@@ -10,6 +10,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 class ShardOwner(Protocol):
     """What is told of the steps of its shards."""
 
+    def check_step(self) -> None:
+        """Is called before each step of an optimizer that has one of the shards; raises to refuse it."""
+
     def stepped(self, optimizer: Any) -> None:
         """Is called after each step of an optimizer that has one of the shards."""
 
@@ -41,11 +44,18 @@ def _before_step(optimizer: Any, *arguments: Any) -> None:
             "the module, which have no gradients; build it from model.shards()"
         )
 
+    for owner in _owners_of(optimizer):
+        owner.check_step()
+
 
 def _after_step(optimizer: Any, *arguments: Any) -> None:
-    owners = {id(owner): owner for one in _parameters_of(optimizer) if (owner := _OWNERS.get(id(one))) is not None}
-    for owner in owners.values():
+    for owner in _owners_of(optimizer):
         owner.stepped(optimizer)
+
+
+def _owners_of(optimizer: Any) -> list[ShardOwner]:
+    found = (_OWNERS.get(id(parameter)) for parameter in _parameters_of(optimizer))
+    return list({id(owner): owner for owner in found if owner is not None}.values())
 
 
 # Once and for good: PyTorch's table of hooks must not change while another thread makes a step.

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hocket.runtime import Communicator, Work, empty
+from hocket.runtime import Communicator, Work, check_order, empty
 from hocket.schedule import DTYPE_TABLE
 from hocket.training.coordinator.messages import Ids
 from hocket.training.coordinator.names import Tensor
@@ -56,11 +56,17 @@ class Slots:
     """Holds the tensors of one rank's coordinator and communicates batches of them; without a lock or a thread."""
 
     def __init__(self, comm: Communicator, order: Order) -> None:
+        check_order("Coordinator", order)
         self.comm, self._order = comm, order
         self.slots: list[Slot] = []
         self.present = np.zeros(0, np.int64)  # by number: how many ranks had the tensor in the last round
         self.num_bytes_sent = 0
         self._stretches: dict[Ids, list[Stretch]] = {}
+
+    @property
+    def settings(self) -> str:
+        """What all ranks must have alike, in words."""
+        return f"order {self._order}"
 
     def new(self, name: str, x: Any, op: str, moved: Moved | None) -> Slot:
         """Returns the slot of a new tensor, not yet in memory. ValueError or TypeError for what cannot be summed."""
@@ -70,12 +76,16 @@ class Slots:
         kind = str(dtype).removeprefix("torch.")
         if kind not in _DIGITS or kind == "bool" or kind.startswith("float8"):
             raise TypeError(f"register: expected {name!r} in a type that ranks can sum and count in, found {kind}")
-        if 2 ** _DIGITS[kind] < self.comm.size:
-            raise ValueError(f"register: {name!r} is {kind}, which counts to {2 ** _DIGITS[kind]}; use a wider type")
+        most = 2 ** _DIGITS[kind] - ("int" in kind)
+        if most < self.comm.size:
+            raise ValueError(f"register: {name!r} is {kind}, which counts to {most}; use a wider type")
         if op not in ("sum", "avg"):
             raise ValueError(f"register: expected op 'sum' or 'avg' for {name!r}, found {op!r}")
         if op == "avg" and "int" in kind:
             raise TypeError(f"register: {name!r} is {kind}, which has no average; use op='sum', or a float type")
+        flags = getattr(x, "flags", None)
+        if moved is None and flags is not None and not flags.writeable:
+            raise ValueError(f"register: expected {name!r} as an array that can be written, found a read-only one")
         tensor = Tensor(name, tuple(int(size) for size in shape), kind, op)
         return Slot(tensor, None if moved else x, moved, int(np.prod(shape, dtype=np.int64)), values=x)
 
@@ -102,6 +112,8 @@ class Slots:
             slot.whole = self.flats[kind_of(slot)][slot.begin : slot.end]
             slot.values = like(old, slot.whole[: slot.size].reshape(slot.tensor.shape))
             slot.values[...] = _plain(old)
+            if slot.moved is not None and isinstance(old, np.ndarray) and old is not slot.source:
+                old.flags.writeable = False  # a program that kept it would write where nobody reads
             if slot.moved is not None:
                 slot.moved(slot.values)
         self.present = np.concatenate([self.present, np.zeros(len(slots) - len(self.present), np.int64)])

@@ -47,8 +47,11 @@ class Coordinator:
         carrier: Callable[[Communicator, Order], Slots] = Slots,
     ) -> None:
         for name, value in (("bucket_bytes", bucket_bytes), ("first_bytes", first_bytes)):
-            if not isinstance(value, int) or value < 1:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"Coordinator: expected {name} of at least 1 byte, found {value!r}")
+        if not hasattr(comm, "dup") or not callable(carrier):
+            expected = "a communicator, and a carrier such as half('bfloat16')"
+            raise TypeError(f"Coordinator: expected {expected}, found {comm!r} and {carrier!r}")
         self._bucket_bytes, self._first_bytes = bucket_bytes, min(first_bytes, bucket_bytes)
         self._comm = comm.dup()
         self._carrier = carrier(self._comm, order)
@@ -76,7 +79,7 @@ class Coordinator:
         TypeError, or RuntimeError in the middle of a round.
         """
         if not isinstance(name, str) or name in self._numbers or name in self._new:
-            raise ValueError(f"register: expected a name that is not registered yet, found {name!r}")
+            raise ValueError(f"register: expected a name, text that is not registered yet, found {name!r}")
         slot = self._carrier.new(name, x, op, moved)
         with self._lock:
             self._check()
@@ -184,7 +187,8 @@ class Coordinator:
         try:
             new, old = list(self._new.values()), self._carrier.slots
             slots = [*old, *new]
-            for number, slot in zip(numbers_of(self._comm, [slot.tensor for slot in new]), new, strict=True):
+            numbers = numbers_of(self._comm, [slot.tensor for slot in new], self._carrier.settings)
+            for number, slot in zip(numbers, new, strict=True):
                 slots[len(old) + number] = slot
             sizes = Sizes([self._carrier.num_bytes(slot) for slot in slots], self._first_bytes, self._bucket_bytes)
             with self._lock:
@@ -192,7 +196,8 @@ class Coordinator:
                 self._rounds.stalls.names = [slot.tensor.name for slot in slots]
                 self._rounds.renew(sizes, self._rounds.member.round if old else 0)
                 self._numbers = {slot.tensor.name: number for number, slot in enumerate(slots)}
-                self._new = {}
+                for slot in new:  # more may have been registered meanwhile
+                    del self._new[slot.tensor.name]
         except BaseException as error:
             self._rounds.fail(error)
             raise
@@ -203,11 +208,10 @@ class Coordinator:
         self._rounds.check()
 
     def _number(self, name: str) -> int:
-        found = self._numbers.get(name)
-        if found is None:
-            near = did_you_mean(name, self._numbers)
-            raise ValueError(f"expected the name of a registered tensor, found {name!r}{near}")
-        return found
+        if name not in self._numbers:
+            hint = did_you_mean(name, self._numbers)
+            raise ValueError(f"Coordinator: expected the name of a registered tensor, found {name!r}{hint}")
+        return self._numbers[name]
 
     def _queue(self, name: str, id: int) -> None:
         value = self._carrier.slots[id].source
@@ -222,8 +226,8 @@ class Coordinator:
                 return
             rounds, self._is_closed = self._rounds, True
             rounds.is_open = False
-            has_pending = bool(self._numbers) and rounds.failure is None
-            pending = rounds.stalls.named(rounds.member.present - rounds.done) if has_pending else ""
+            goes_on = self._numbers and rounds.failure is None
+            pending = rounds.stalls.named(rounds.member.present - rounds.done | self._queued.keys()) if goes_on else ""
         if not pending:
             self._comm.close()
             return
@@ -239,8 +243,7 @@ class Coordinator:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if error is None:
-            self.close()
-            return
+            return self.close()
         self._is_closed, self._rounds.is_open = True, False
         with contextlib.suppress(CommunicationError), contextlib.closing(self._comm):
             # Other ranks may still be in calls that this rank has finished, and find the same error there.

@@ -33,6 +33,7 @@ class Member:
         self.lock: tuple[Ids, ...] | None = None
         self._next_lock: tuple[Ids, ...] | None = None
         self._first_order: list[int] | None = None
+        self._failure: BaseException | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -53,8 +54,17 @@ class Member:
         """Whether the present round is replayed without messages."""
         return self.lock is not None
 
+    def fail(self, error: BaseException) -> None:
+        """Ends all rounds on this rank: from now on submit, flush, hear and end raise this error, the first of them."""
+        self._failure = self._failure or error
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
     def submit(self, id: int) -> Sequence[Action]:
         """Notes that the tensor is ready. The caller has checked that it was not submitted in this round."""
+        self._check()
         if self.has_flushed or id in self.present:
             raise InternalError(f"round {self.round}: tensor {id} was submitted twice, or after the flush")
         self.present.add(id)
@@ -72,6 +82,7 @@ class Member:
 
     def flush(self, joins: bool = False) -> Sequence[Action]:
         """Ends what this rank contributes to the round; joins: it contributes nothing to any later one either."""
+        self._check()
         self.has_flushed = self.has_begun = True
         self.has_joined = joins
         if self.lock is None:
@@ -92,6 +103,7 @@ class Member:
 
     def hear(self, message: Batch | Lock) -> Sequence[Action]:
         """Takes what the leader says. Raises InternalError for a message that does not belong to this round."""
+        self._check()
         if message.round != self.round or self.lock is not None:
             raise InternalError(f"rank {self._rank} heard {message} in round {self.round}")
         if isinstance(message, Lock):
@@ -102,6 +114,7 @@ class Member:
 
     def end(self, unlocks: bool = False) -> None:
         """Begins the next round, after all batches of this one are done; unlocks: ranks negotiate from it on."""
+        self._check()
         if unlocks:
             self.lock, self.num_late = None, 0
             self._patience *= 2  # so that ranks which always change spend few rounds on negotiating

@@ -10,17 +10,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from hocket.errors import CommunicationError
+from hocket.errors import CommunicationError, PeerAborted
 from hocket.runtime import ANY_SOURCE, Communicator, Work, reason_of
 from hocket.training.buckets.slots import Slots
 from hocket.training.coordinator.leader import Leader, Sizes
 from hocket.training.coordinator.member import Action, Member
-from hocket.training.coordinator.messages import Announcement, Batch, Frame, Lock, frame_of, message_of
+from hocket.training.coordinator.messages import Announcement, Batch, Lock, frame_of, message_of
 from hocket.training.coordinator.waiting import LastDone, RoundsReport, Stalls, await_message
 
 _UP, _DOWN = 1, 2  # tags of messages to the leader, and from it
@@ -135,6 +134,13 @@ class Rounds:
             self.is_open = False
             if self.failure is None:
                 self.failure = error
+                if self._num_tensors:
+                    self.member.fail(error)
+                if isinstance(error, PeerAborted):
+                    error.add_note(
+                        f"Rank {self.comm.context.rank} was in round {self.member.round} of a coordinator. All ranks "
+                        "need equally many rounds: a rank with fewer of them ends with join()."
+                    )
                 if not isinstance(error, CommunicationError):
                     self.comm.abort(reason_of(error))
             self._changed.notify_all()
@@ -210,7 +216,7 @@ class Rounds:
         source, tag = (ANY_SOURCE, _UP) if self._leader is not None else (0, _DOWN)
         try:
             while self._expects(round):
-                rank = await_message(self.comm.irecv(frame, source, tag=tag), partial(self._check_closed, frame))
+                rank = await_message(self.comm.irecv(frame, source, tag=tag), self._check_closed)
                 message = message_of(frame, rank, self._num_tensors)
                 with self.lock:
                     if not isinstance(message, Announcement):
@@ -220,13 +226,13 @@ class Rounds:
         except BaseException as error:
             self.fail(error)
 
-    def _check_closed(self, frame: Frame) -> None:
+    def _check_closed(self) -> None:
         """Fails if a rank has closed for which the leader waits; it would wait for any rank, and so not notice."""
         if self._leader is None:
             return
         for rank in self.comm.lower.closed():
             if self._leader.awaits(rank):
-                self.comm.recv(frame, rank, tag=_UP)  # fails on all ranks, and names this one
+                self.comm.recv(np.empty(1, np.int64), rank, tag=_UP)  # fails on all ranks, and names this one
 
     def _expects(self, round: int) -> bool:
         """Returns whether other ranks still have something to say in this round."""

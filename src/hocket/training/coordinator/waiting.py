@@ -28,7 +28,6 @@ class LastDone(IntEnum):
     SUBMITTED = 1
     FLUSHED = 2
     JOINED = 3
-    DONE = 4  # the round is done on this rank; the next has not begun
 
 
 @dataclass

@@ -4,24 +4,25 @@ Three manners, one meaning: each gradient by itself (buckets=None), in buckets a
 or in buckets while the backward pass goes on. With order="invariant" all of them give the same bits.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self
 
 import numpy as np
 
+from hocket.errors import did_you_mean
 from hocket.runtime import Communicator
 from hocket.training.buckets.slots import Order, Slots
 from hocket.training.coordinator.coordinator import Coordinator
 from hocket.training.coordinator.waiting import RoundsReport
+from hocket.training.strategies.accumulation import AccumulatesGradients
 
 _ALL_BYTES = 1 << 62
 _FIRST_BYTES = 1 << 20  # of a round's first bucket: communication begins early
 
 
-class DataParallel:
+class DataParallel(AccumulatesGradients):
     """A model whose gradients are combined over the ranks of a communicator in every backward pass.
 
         model = hocket.training.DataParallel(network, comm)       # a torch.nn.Module
@@ -55,13 +56,16 @@ class DataParallel:
         op: Literal["avg", "sum"] = "avg",
         carrier: Callable[[Communicator, Order], Slots] = Slots,
     ) -> None:
-        bucket_bytes = {None: 1, "one": _ALL_BYTES}.get(buckets, buckets)  # type: ignore[arg-type]
-        if not isinstance(bucket_bytes, int) or bucket_bytes < 1:
+        bucket_bytes = 1 if buckets is None else _ALL_BYTES if buckets == "one" else buckets
+        if isinstance(bucket_bytes, bool) or not isinstance(bucket_bytes, int) or bucket_bytes < 1:
             raise ValueError(f"DataParallel: expected buckets as bytes, 'one' or None, found {buckets!r}")
+        if op not in ("avg", "sum"):
+            raise ValueError(f"DataParallel: expected op 'avg' or 'sum', found {op!r}")
         self.module = model
-        self.gradients: dict[str, Any] = {}
-        self._overlaps, self._syncs = overlap, True
+        self._gradients: dict[str, Any] = {}
+        self._overlaps = overlap
         self._unsent: set[str] = set()  # gradients that this rank has written and not yet submitted
+        self._num_rounds = 0
         self._hooks: Any = None
         if hasattr(model, "named_parameters"):
             from hocket.training.buckets.hooks import BackwardHooks
@@ -72,6 +76,8 @@ class DataParallel:
             parameters = model
         else:
             raise TypeError(f"DataParallel: expected a torch.nn.Module, or arrays by name, found {model!r}")
+        if not parameters:
+            raise ValueError("DataParallel: expected a model with parameters that need a gradient, found none")
         first_bytes = _ALL_BYTES if buckets == "one" else min(_FIRST_BYTES, bucket_bytes)
         self.engine = Coordinator(
             comm, bucket_bytes=bucket_bytes, first_bytes=first_bytes, order=order, carrier=carrier
@@ -81,17 +87,27 @@ class DataParallel:
                 start = np.zeros_like(parameter) if self._hooks is None else _gradient_of(parameter)
                 self.engine.register(name, start, op, moved=partial(self._move, name))
             self.engine.prepare()
-            self._broadcast()
+            self._broadcast(0)
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns what the module returns."""
+        """Returns what the module returns. Raises RuntimeError after a backward pass that failed."""
+        if self._hooks is not None:
+            self._hooks.passes.check_ended()
         return self.module(*args, **kwargs)
+
+    @property
+    def gradients(self) -> Mapping[str, Any]:
+        """The gradients by name, where they are combined; write into them. After sync() they may be other arrays."""
+        return MappingProxyType(self._gradients)
 
     def ready(self, name: str) -> None:
         """Says that the gradient of a parameter is complete; autograd does it for the parameters of a module."""
+        if name not in self._gradients:
+            hint = did_you_mean(name, self._gradients)
+            raise ValueError(f"DataParallel: expected the name of a parameter, found {name!r}{hint}")
         if self._syncs and self._overlaps:
             self._unsent.discard(name)
             self.engine.submit(name)
@@ -100,26 +116,30 @@ class DataParallel:
 
     def sync(self) -> None:
         """Ends the round and waits for it. Of a module, only ranks call it whose backward pass reaches no parameter."""
-        for name in self.gradients:
+        if self._hooks is not None:
+            self._hooks.passes.check_ended()
+        for name in self._gradients:
             if name in self._unsent and (self._hooks is None or self._hooks.has_gradient(name)):
                 self.engine.submit(name)
         self._unsent.clear()
         kept = self._hooks.kept(self.engine.submitted()) if self._hooks is not None else {}
         self.engine.flush().wait()
+        self._num_rounds += 1
+        absent = self.engine.absent()
         if self._hooks is not None:
-            self._hooks.adopt(self.engine.absent(), kept)
+            self._hooks.adopt(absent, kept)
+            return
+        for name in absent:
+            self._gradients[name].fill(0)
 
-    @contextlib.contextmanager
-    def no_sync(self, *, unless: bool = False) -> Iterator[None]:
-        """Inside, backward passes add to this rank's gradients and combine nothing; unless=True: as outside.
+    def join(self) -> None:
+        """Says that this rank has no more batches; takes part until all ranks have joined.
 
-        The next backward pass outside combines what all of them have added.
+        Then all ranks get the weights and buffers of the rank that went on longest.
         """
-        before, self._syncs = self._syncs, self._syncs and unless
-        try:
-            yield
-        finally:
-            self._syncs = before
+        self.engine.join()
+        comm = self.engine.communicator
+        self._broadcast(int(comm.all_gather(np.array([self._num_rounds])).argmax()))
 
     def clip(self, max_norm: float) -> float:
         """Scales the gradients so that the norm of all of them together is at most `max_norm`; returns it as it was.
@@ -128,12 +148,12 @@ class DataParallel:
         """
         if self._hooks is not None:
             return float(self._hooks.clip(max_norm))
-        squares = sum(float(np.vdot(gradient, gradient).real) for gradient in self.gradients.values())
-        norm = squares**0.5
+        squares = [np.square(np.abs(gradient).astype(np.float64)).sum() for gradient in self._gradients.values()]
+        norm = float(np.sum(squares) ** 0.5)
         if norm > max_norm:
-            for gradient in self.gradients.values():
-                gradient *= max_norm / norm
-        return float(norm)
+            for gradient in self._gradients.values():
+                gradient *= np.asarray(max_norm / (norm + 1e-6), gradient.dtype)  # as PyTorch does
+        return norm
 
     def report(self) -> RoundsReport:
         """Returns what the rounds have cost so far."""
@@ -160,18 +180,18 @@ class DataParallel:
             self.sync()
 
     def _move(self, name: str, view: Any) -> None:
-        self.gradients[name] = view
+        self._gradients[name] = view
         if self._hooks is not None:
             self._hooks.move(name, view)
 
-    def _broadcast(self) -> None:
+    def _broadcast(self, root: int) -> None:
         if self._hooks is None:
             tensors = list(self.module.values())
         else:
             tensors = [tensor.detach() for tensor in (*self.module.parameters(), *self.module.buffers())]
         for tensor in tensors:
             dense = np.ascontiguousarray(tensor) if self._hooks is None else tensor.contiguous()
-            self.engine.communicator.broadcast(dense, root=0)
+            self.engine.communicator.broadcast(dense, root=root)
             if dense is not tensor:  # its dims lie in another order in memory
                 tensor[...] = dense
 

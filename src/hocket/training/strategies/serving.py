@@ -15,13 +15,15 @@ which therefore need no word of the leader.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hocket.runtime import ANY_SOURCE, Recv, Send
+from hocket.training.coordinator.waiting import await_message
 from hocket.training.strategies.strategy import Floats, Optimizer
 
 if TYPE_CHECKING:
@@ -47,6 +49,20 @@ class TimedMessages:
         self.seconds += perf_counter() - started
         return results
 
+    def await_any(self, header: NDArray[np.int64], senders: Collection[int]) -> int:
+        """Receives a request of any rank, and returns the rank; fails if one of `senders` has left without a word."""
+        started = perf_counter()
+        communicator = self._communicator
+
+        def check() -> None:
+            for rank in communicator.lower.closed():
+                if rank in senders:
+                    communicator.recv(np.empty(1), rank, tag=REQUEST)  # fails on all ranks, and names this one
+
+        worker = await_message(communicator.irecv(header, ANY_SOURCE, tag=REQUEST), check)
+        self.seconds += perf_counter() - started
+        return worker
+
 
 class ShardServer(ABC):
     """One server: its shard, the number of updates of it (version), and the requests that wait for an answer."""
@@ -64,7 +80,7 @@ class ShardServer(ABC):
         enough = self._num_pushes + (num_pushes or 0)
         header = np.empty(3, np.int64)
         while self._closed < self._workers if num_pushes is None else self._num_pushes < enough:
-            [(_, worker, _)] = self._messages.exchange([Recv(header, ANY_SOURCE, REQUEST)])
+            worker = self._messages.await_any(header, self._workers - self._closed)
             kind, step, members = header.tolist()
             self._num_pushes += kind == PUSH
             if kind == CLOSE:

@@ -27,9 +27,10 @@ from hocket.training.buckets.unit_slots import UnitSlots
 from hocket.training.buckets.units import Unit
 from hocket.training.coordinator.coordinator import Coordinator
 from hocket.training.coordinator.waiting import RoundsReport
+from hocket.training.strategies.accumulation import AccumulatesGradients
 
 
-class Sharded:
+class Sharded(AccumulatesGradients):
     """A module whose optimizer state (stage 1), gradients (2) and weights (3), too, are spread over the ranks.
 
         model = hocket.training.sharded(network, comm, stage=3)
@@ -73,7 +74,7 @@ class Sharded:
         if not isinstance(bucket_bytes, int) or bucket_bytes < 1:
             raise ValueError(f"sharded: expected bucket_bytes of at least 1 byte, found {bucket_bytes!r}")
         check_order("sharded", order)
-        self.module, self._stage, self._order, self._syncs = module, stage, order, True
+        self.module, self._stage, self._order = module, stage, order
         if not (parameters := trainable(module)):
             raise ValueError("sharded: expected a module with parameters that need a gradient, found none")
         self.seconds_waited = 0.0  # for weights, in stages 1 and 2
@@ -95,7 +96,10 @@ class Sharded:
             raise
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns what the module returns."""
+        """Returns what the module returns. Raises RuntimeError after a failed backward pass, and closed in stage 3."""
+        self._passes.check_ended()
+        if self._layers is not None and not self._handles:
+            raise RuntimeError("sharded, stage 3: it is closed and has no weights; save them inside gathered() before")
         return self.module(*args, **kwargs)
 
     def shards(self) -> list[Any]:
@@ -110,6 +114,7 @@ class Sharded:
 
         Only ranks call it whose backward pass reaches no parameter, also inside no_sync.
         """
+        self._passes.check_ended()
         if self._layers is not None:
             self._layers.end_backward()
         if not self._syncs:
@@ -122,15 +127,6 @@ class Sharded:
             if 0 < len(unit.present) < len(unit.parameters):
                 self.engine.submit(unit.name)
         self.engine.flush().wait()
-
-    @contextlib.contextmanager
-    def no_sync(self, *, unless: bool = False) -> Iterator[None]:
-        """Inside, backward passes add to this rank's gradients and combine nothing; unless=True: as outside."""
-        before, self._syncs = self._syncs, self._syncs and unless
-        try:
-            yield
-        finally:
-            self._syncs = before
 
     def clip(self, max_norm: float) -> float:
         """Scales the gradients so that the norm of all of them together is at most `max_norm`; returns it as it was.
@@ -159,12 +155,9 @@ class Sharded:
 
     def state_bytes(self) -> StateBytes:
         """Returns the bytes of the memory that this rank holds now; an optimizer counts once it has made a step."""
-        weights, gradients = list(self.module.parameters()), []
-        for unit in self._units:
-            held, reduced = unit.storages()
-            weights += held
-            gradients += reduced
-        return StateBytes.of(weights, gradients, self._optimizers)
+        storages = [unit.storages() for unit in self._units]
+        weights = [*self.module.parameters(), *(one for held, _ in storages for one in held)]
+        return StateBytes.of(weights, [one for _, held in storages for one in held], self._optimizers)
 
     def report(self) -> RoundsReport:
         """Returns what the rounds of gradients have cost so far; seconds_waited includes the waits for weights."""
@@ -187,6 +180,11 @@ class Sharded:
         self._remove()
         self.engine.__exit__(kind, error, traceback)
         self._comm.__exit__(kind, error, traceback)
+
+    def check_step(self) -> None:
+        """Is called before each step of an optimizer of the shards."""
+        if self._layers is not None and self._layers.gathers.holds:
+            raise RuntimeError("sharded, stage 3: expected a step outside gathered(), which would overwrite its result")
 
     def stepped(self, optimizer: Any) -> None:
         """Is called after each step of an optimizer of the shards; in stages 1 and 2 it makes the weights whole."""
@@ -242,8 +240,8 @@ class Sharded:
             self.engine.submit(unit.name)
 
     def _remove(self) -> None:
-        for handle in self._handles:
-            handle.remove()
+        while self._handles:
+            self._handles.pop().remove()
         unwatch(parameter for unit in self._units for parameter in unit.parameters)
 
 
