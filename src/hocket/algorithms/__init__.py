@@ -11,7 +11,7 @@ from types import ModuleType
 from hocket.algorithms import programs
 from hocket.algorithms.layout import GroupsOfRanks, Layout, groups_by_host
 from hocket.algorithms.listing import Algorithms, list_algorithms
-from hocket.algorithms.loading import find, load, only
+from hocket.algorithms.loading import find, load, only, run_file
 from hocket.algorithms.promise import said
 from hocket.algorithms.registry import (
     ALGORITHMS,
@@ -22,6 +22,7 @@ from hocket.algorithms.registry import (
     is_built_in,
     on_replaced,
 )
+from hocket.algorithms.user_code import blamed_on
 from hocket.schedule import COLLECTIVES
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Layout",
     "add_algorithms",
     "algorithm",
+    "blamed_on",
     "check_taken",
     "find",
     "groups_by_host",
@@ -41,6 +43,7 @@ __all__ = [
     "on_replaced",
     "only",
     "programs",
+    "run_file",
     "said",
 ]
 

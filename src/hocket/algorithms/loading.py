@@ -81,7 +81,7 @@ def load(reference: str) -> list[Algorithm]:
         try:
             REGISTERED.update({key: one for key, one in by_import.items() if key not in before})
             try:
-                _run(path)
+                run_file(path)
             finally:
                 new = _registered_since(before, "")
                 by_import |= {(one.collective, one.name): one for one in new if one.source.rpartition(":")[0] != path}
@@ -141,8 +141,16 @@ def _registered_since(before: dict[tuple[str, str], Algorithm], name: str) -> li
     return [one for key, one in list(ALGORITHMS.items()) if before.get(key) is not one and name in ("", one.name)]
 
 
-def _run(path: str) -> None:
-    """Run a file as a module of its own, every time: an import would run it only once."""
+def run_file(path: str) -> ModuleType:
+    """Run a user's file as a module of its own, every time: an import would run it only once. Threads take turns.
+
+    What it prints goes to standard error. ScheduleError, with the line, if it cannot run.
+    """
+    with _loading:
+        return _run(path)
+
+
+def _run(path: str) -> ModuleType:
     module, file = ModuleType(f"_hocket_loaded_{Path(path).stem}"), Path(path).resolve()
     module.__file__ = path
     module.__dict__["print"] = print_aside
@@ -159,3 +167,4 @@ def _run(path: str) -> None:
             exec(compile(content, path, "exec"), module.__dict__)
     finally:
         _running.remove(file)
+    return module

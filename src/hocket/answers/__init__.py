@@ -1,4 +1,4 @@
-"""ANSWERS: what hocket.verify, simulate, explain, show and topology return, for programs, notebooks and commands."""
+"""ANSWERS: what hocket.verify, simulate, explain, show, topology and pipeline return, and commands print."""
 
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from hocket.answers.shown import show as show
     from hocket.answers.shown_collective import HeldBlock as HeldBlock
     from hocket.answers.shown_collective import ShownCollective as ShownCollective
+    from hocket.answers.shown_pipeline import ShownPipeline as ShownPipeline
+    from hocket.answers.shown_pipeline import pipeline as pipeline
     from hocket.answers.simulation_case import DEFAULT_BYTES as DEFAULT_BYTES
     from hocket.answers.simulation_case import SimulationCase as SimulationCase
     from hocket.answers.simulation_case import cases_of as cases_of
@@ -57,6 +59,7 @@ else:
             "quantities": ["parse_size", "ranks_of_layout", "read_hosts", "read_rank_counts"],
             "shown": ["ShownSchedule", "show"],
             "shown_collective": ["HeldBlock", "ShownCollective"],
+            "shown_pipeline": ["ShownPipeline", "pipeline"],
             "simulation_case": ["DEFAULT_BYTES", "SimulationCase", "cases_of"],
             "ways": ["Travel", "Ways"],
         },

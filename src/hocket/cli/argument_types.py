@@ -70,6 +70,28 @@ def job_count(text: str) -> int:
     return jobs
 
 
+def operation_times(text: str) -> dict[str, float]:
+    """Returns the times in "F=1,B=1,W=0.5,message=0.1", in any one unit; for argparse."""
+    times: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        try:
+            times[name] = float(value)
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"{part!r} is not a name with a time; expected for example F=1,B=1,W=1,message=0"
+            ) from None
+    return times
+
+
+def add_pipeline(parser: argparse._ActionsContainer) -> None:
+    """Declares -m and --chunks, the counts of a pipeline beside its ranks."""
+    parser.add_argument("-m", "--microbatches", type=int, metavar="M", help="number of micro-batches (default 8)")
+    parser.add_argument(
+        "--chunks", type=int, metavar="V", help="stages on each rank, for schedules that take any number"
+    )
+
+
 def add_layout(parser: argparse._ActionsContainer) -> None:
     """Declares --groups and --dims, which some algorithms take."""
     groups_help = "sizes of the groups of ranks, for algorithms that take them, for example 3,2"

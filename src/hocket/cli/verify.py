@@ -1,4 +1,4 @@
-"""`hocket verify`: proves algorithms for every requested rank count, every root and both alias modes."""
+"""`hocket verify`: proves algorithms for every requested rank count, every root and both alias modes, or a pipeline."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket verify`."""
-    from hocket.cli.argument_types import add_layout, collective_name, rank_counts
+    from hocket.cli.argument_types import add_layout, add_pipeline, collective_name, rank_counts
 
     parser.add_argument(
         "algorithm", nargs="?", metavar="NAME", help="a built-in algorithm, or FILE.py, FILE.py:NAME, FILE.xml"
@@ -17,16 +17,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="all built-in algorithms (the default without NAME)")
     parser.add_argument("--collective", type=collective_name, help="only algorithms for this collective")
     parser.add_argument(
-        "--ranks", type=rank_counts, metavar="1-16", help="rank counts (default 1-16, or that of --groups or --dims)"
+        "-p",
+        "--ranks",
+        type=rank_counts,
+        metavar="1-16",
+        help="rank counts (default 1-16, or that of --groups or --dims)",
     )
     add_layout(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    pipeline = parser.add_argument_group("pipelines")
+    pipeline.add_argument(
+        "--pipeline",
+        metavar="FILE",
+        help="prove a pipeline instead: FILE.csv of PyTorch, FILE.py, FILE.py:NAME, or a built-in schedule such as "
+        "1f1b, for one count of ranks (default 4)",
+    )
+    add_pipeline(pipeline)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Proves and reports. Returns 0 if all proofs hold, 1 if one fails, 2 if an algorithm file cannot be run."""
     from hocket.answers import verify
 
+    if arguments.pipeline is not None:
+        return _prove_pipeline(arguments)
+    for option in ("microbatches", "chunks"):
+        if getattr(arguments, option) is not None:
+            raise ValueError(f"--{option} belongs to --pipeline; found none; leave it out")
     if arguments.algorithm and arguments.all:
         raise ValueError(f"--all and {arguments.algorithm!r} exclude each other")
     proof = verify(
@@ -48,6 +65,27 @@ def run(arguments: argparse.Namespace) -> int:
 
         proof.print(Terminal())
     return 0 if proof else 1 if proof.algorithms else 2
+
+
+def _prove_pipeline(arguments: argparse.Namespace) -> int:
+    """Proves one pipeline. Returns 0 if the laws hold, 1 if one is broken."""
+    from hocket.answers import pipeline
+    from hocket.view import Terminal
+
+    for option in ("algorithm", "all", "collective", "groups", "dims"):
+        value = getattr(arguments, option)
+        if value:
+            given = repr(value) if option == "algorithm" else f"--{option}"
+            raise ValueError(f"--pipeline and {given} exclude each other; leave one out")
+    counts = arguments.ranks
+    if counts is not None and len(counts) != 1:
+        raise ValueError(f"--pipeline: expected one rank count; found {len(counts)}, {counts[0]} to {counts[-1]}")
+    shown = pipeline(arguments.pipeline, counts and counts[0], arguments.microbatches, arguments.chunks)
+    if arguments.json:
+        print(json.dumps(shown.as_json()))
+    else:
+        shown.print_proof(Terminal())
+    return 0 if shown else 1
 
 
 def _with_progress(results: Iterator[Any], count: int) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""EXPLAIN: pictures, tables and text of schedules, networks, costs and traces, for notebooks and for commands."""
+"""EXPLAIN: pictures, tables and text of schedules, pipelines, networks and traces, for notebooks and commands."""
 
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from hocket.view.networks.topology_text import facts_of as facts_of
     from hocket.view.networks.topology_text import matrix_of as matrix_of
     from hocket.view.networks.topology_text import print_topology as print_topology
+    from hocket.view.pipelines.pipeline_bars import is_drawn as is_drawn
+    from hocket.view.pipelines.pipeline_picture import draw_pipeline as draw_pipeline
+    from hocket.view.pipelines.pipeline_text import print_pipeline as print_pipeline
+    from hocket.view.pipelines.pipeline_text import print_pipeline_proof as print_pipeline_proof
     from hocket.view.proof_text import print_proof as print_proof
     from hocket.view.schedules.collective_picture import draw_collective as draw_collective
     from hocket.view.schedules.collective_text import print_collective as print_collective
@@ -53,6 +57,9 @@ else:
             "networks.simulation_plots": ["draw_all", "require_matplotlib"],
             "networks.simulation_text": ["print_result", "print_sweep"],
             "networks.topology_text": ["facts_of", "matrix_of", "print_topology"],
+            "pipelines.pipeline_bars": ["is_drawn"],
+            "pipelines.pipeline_picture": ["draw_pipeline"],
+            "pipelines.pipeline_text": ["print_pipeline", "print_pipeline_proof"],
             "proof_text": ["print_proof"],
             "schedules.collective_picture": ["draw_collective"],
             "schedules.collective_text": ["print_collective"],

@@ -13,16 +13,17 @@ from hocket.view import saving
 _VIEWS = {
     "choice": "which algorithm runs for each collective, rank count and size",
     "mesh": "the groups of a mesh, their ranks and nodes",
+    "pipeline": "which rank of a pipeline runs which operation, and when",
     "topology": "the devices and links of a network, and how devices reach each other",
 }
 _ALGORITHMS = "algorithms"
 _OPTIONS = {  # the views that accept an option, if not all do
     "collective": (_ALGORITHMS, "choice"),
-    "ranks": (_ALGORITHMS, "choice"),
+    "ranks": (_ALGORITHMS, "choice", "pipeline"),
     "root": (_ALGORITHMS,),
     "groups": (_ALGORITHMS,),
     "dims": (_ALGORITHMS,),
-    "svg": (_ALGORITHMS, "topology"),
+    "svg": (_ALGORITHMS, "topology", "pipeline"),
     "msccl": (_ALGORITHMS,),
     "hosts": ("choice",),
     "order": ("choice",),
@@ -30,7 +31,10 @@ _OPTIONS = {  # the views that accept an option, if not all do
     "axes": ("mesh",),
     "nodes": ("mesh",),
     "topology": ("topology",),
-    "network": ("topology",),
+    "subject": ("topology", "pipeline"),
+    "microbatches": ("pipeline",),
+    "chunks": ("pipeline",),
+    "times": ("pipeline",),
 }
 _DEFAULT_RANKS = 4
 
@@ -46,11 +50,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a built-in algorithm, for example ring; or FILE.py, FILE.py:NAME, FILE.xml; or a collective, for example "
         f"broadcast: what each rank holds before and after; or a view: {views}",
     )
-    parser.add_argument("network", nargs="?", metavar="KIND:ARGS", help="the network of `hocket show topology`")
+    parser.add_argument(
+        "subject",
+        nargs="?",
+        metavar="KIND:ARGS",
+        help="the network of `hocket show topology`, or the schedule of `hocket show pipeline`",
+    )
     parser.add_argument(
         "--collective", type=collective_name, help="the collective, if several have an algorithm of this name"
     )
-    parser.add_argument("-n", "--ranks", type=int, metavar="N", help=f"number of ranks (default {_DEFAULT_RANKS})")
+    parser.add_argument(
+        "-n", "-p", "--ranks", type=int, metavar="N", help=f"number of ranks (default {_DEFAULT_RANKS})"
+    )
     parser.add_argument("--root", type=int, metavar="R", help="the root of a rooted collective (default 0)")
     add_layout(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -104,7 +115,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
     for option, places in _OPTIONS.items():
         if shown not in places and getattr(arguments, option) is not None:
             names = " and ".join(place if place == _ALGORITHMS else f"`hocket show {place}`" for place in places)
-            given = "KIND:ARGS" if option == "network" else f"--{option.replace('_', '-')}"
+            given = "KIND:ARGS" if option == "subject" else f"--{option.replace('_', '-')}"
             raise ValueError(f"{given} belongs to {names}; found {arguments.algorithm!r}; leave it out")
 
 

@@ -25,11 +25,11 @@ def run(arguments: argparse.Namespace) -> int:
     from hocket.cli.writable import say_written
     from hocket.view import Terminal, saving
 
-    if arguments.network and arguments.topology:
+    if arguments.subject and arguments.topology:
         raise ValueError(
-            f"expected one network; found {arguments.network} and --topology {arguments.topology}; leave one out"
+            f"expected one network; found {arguments.subject} and --topology {arguments.topology}; leave one out"
         )
-    named = arguments.network or arguments.topology
+    named = arguments.subject or arguments.topology
     if named is None:
         _print_kinds(as_json=arguments.json)
         return 0
