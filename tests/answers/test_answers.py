@@ -51,6 +51,10 @@ ASKED: dict[str, tuple[Any, list[str]]] = {
     "show-dims": (lambda: hocket.show("torus", dims=(2, 2)), ["show", "torus", "--dims", "2x2"]),
     "show-collective": (lambda: hocket.show("all_to_all", ranks=3), ["show", "AllToAll", "-n", "3"]),
     "show-rooted": (lambda: hocket.show("scatter", root=2), ["show", "scatter", "--root", "2"]),
+    "show-pipeline": (
+        lambda: hocket.pipeline("zb-h1", ranks=2, microbatches=3, times={"W": 0.5}),
+        ["show", "pipeline", "zb-h1", "-p", "2", "-m", "3", "--times", "W=0.5"],
+    ),
     "topology": (lambda: hocket.topology("dgx-a100:1"), ["show", "topology", "dgx-a100:1"]),
 }
 

@@ -108,7 +108,7 @@ def _writer(path: str, name: str) -> pipelines.PipelineSchedule | Callable[[int,
         return known[name]
     if not name and len(known) == 1:
         return next(iter(known.values()))
-    there = ", ".join(known) or "it has none"
+    there = f"one of {', '.join(known)}" if known else "it has none"
     found = repr(f"{path}:{name}") if name else repr(path)
     raise ValueError(
         f"expected {path}:NAME, a function of (rank, p, m, v) or a PipelineSchedule of this file: {there}; found "

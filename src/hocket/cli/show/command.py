@@ -114,7 +114,8 @@ def _check_options(arguments: argparse.Namespace) -> None:
     shown = arguments.algorithm if arguments.algorithm in _VIEWS else _ALGORITHMS
     for option, places in _OPTIONS.items():
         if shown not in places and getattr(arguments, option) is not None:
-            names = " and ".join(place if place == _ALGORITHMS else f"`hocket show {place}`" for place in places)
+            *others, last = (place if place == _ALGORITHMS else f"`hocket show {place}`" for place in places)
+            names = f"{', '.join(others)} and {last}" if others else last
             given = "KIND:ARGS" if option == "subject" else f"--{option.replace('_', '-')}"
             raise ValueError(f"{given} belongs to {names}; found {arguments.algorithm!r}; leave it out")
 
