@@ -44,5 +44,6 @@ def answers() -> None:
     assert_type(hocket.explain("all_reduce", 64, ranks=4, algorithm=ring).by, str)
     assert_type(hocket.show(ring).num_steps + hocket.show(ring.build(4)).num_steps, int)
     assert_type(hocket.topology("torus:4x4").num_ranks, int)
+    assert_type(hocket.pipeline("1f1b", 4, 8, times={"W": 0.5}).makespan, float | None)
     assert_type(hocket.algorithms("all_reduce")["ring"].name, str)
     print(hocket.explain("all_reduce", "64K", topology="torus:4x4").by)  # type: ignore[attr-defined]

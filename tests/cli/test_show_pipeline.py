@@ -44,9 +44,9 @@ def test_the_picture_has_every_operation_at_its_time(capsys: pytest.CaptureFixtu
 
 
 def test_labels_have_a_stage_if_ranks_have_several_and_pairs_are_joined(capsys: pytest.CaptureFixture[str]) -> None:
-    text = text_of(capsys, "show", "pipeline", "dualpipev", "-p", "2", "-m", "4")
-    assert " 0F3+3G1-" in text and "tagged 2, FIFO impossible" in text
-    facts = json_of(capsys, "show", "pipeline", "dualpipev", "-p", "2", "-m", "4")
+    text = text_of(capsys, "show", "pipeline", "dualpipev", "-p", "4", "-m", "8")
+    assert " 0F7+7G3-" in text and "tagged 2, FIFO impossible" in text
+    facts = json_of(capsys, "show", "pipeline", "dualpipev", "-p", "4", "-m", "8")
     assert facts["fewest_messages"] == {"tagged": 2, "fifo": None}
 
 
