@@ -113,6 +113,9 @@ def test_a_file_of_pytorch_is_proved(capsys: pytest.CaptureFixture[str], tmp_pat
     file.write_text(swapped)
     assert main(["verify", "--pipeline", str(file)]) == 1
     assert "law 2" in capsys.readouterr().out
+    file.write_text("0F0,0B999999999")
+    assert main(["show", "pipeline", str(file)]) == 1
+    assert "0F0" not in (text := capsys.readouterr().out) and "G999999999" in text and "law 1" in text
     file.write_bytes(b"\xff\0")
     assert "expected a CSV file of PyTorch" in error_of(capsys, "verify", "--pipeline", str(file))
 

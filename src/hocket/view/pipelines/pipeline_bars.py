@@ -28,8 +28,7 @@ class PipelineBar:
     start: float
     end: float
     label: str
-    kind: str
-    microbatch: int
+    colour: str
     about: str
     joined: bool
 
@@ -45,26 +44,22 @@ def bars_of(table: tables.PipelineTable, timing: tables.PipelineTiming | None) -
     end = table.position + 1 if timing is None else timing.end
     bars: list[list[PipelineBar]] = [[] for _ in range(table.num_ranks)]
     columns = (table.rank, table.kind, table.stage, table.microbatch, start, end)
+    hues = chunk_colours(min(table.num_microbatches, MAX_OPERATIONS))  # a wrong file may name any micro-batch
     joined = np.diff(table.block, prepend=-1) == 0
     for row, (rank, kind, stage, microbatch, begins, ends) in enumerate(
         zip(*(column.tolist() for column in columns), strict=True)
     ):
         letter = tables.KINDS[kind]
         label = f"{stage}{letter}{microbatch}" if has_stages(table) else f"{letter}{microbatch}"
+        colour = mixed(hues[microbatch % len(hues)], "#ffffff", PAPER_PARTS[letter])
         about = table.describe(row)
-        bars[rank].append(PipelineBar(begins, ends, label, letter, microbatch, about, bool(joined[row])))
+        bars[rank].append(PipelineBar(begins, ends, label, colour, about, bool(joined[row])))
     return bars
 
 
 def has_stages(table: tables.PipelineTable) -> bool:
     """Whether a rank has several stages, so that labels begin with the stage, such as 5F2."""
     return table.placement.size > table.num_ranks
-
-
-def bar_colours(num_microbatches: int) -> dict[str, list[str]]:
-    """Returns the colours of the bars of each kind, by micro-batch."""
-    colours = chunk_colours(num_microbatches)
-    return {kind: [mixed(one, "#ffffff", part) for one in colours] for kind, part in PAPER_PARTS.items()}
 
 
 def ticks(end: float, most: int) -> list[float]:

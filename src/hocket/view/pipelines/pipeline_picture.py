@@ -5,7 +5,6 @@ from xml.etree.ElementTree import Element
 
 from hocket.view.pipelines.pipeline_bars import (
     PipelineBar,
-    bar_colours,
     bars_of,
     pipeline_headline,
     pipeline_legend,
@@ -54,7 +53,6 @@ def draw_pipeline(table: "tables.PipelineTable", timing: "tables.PipelineTiming 
     left = _PADDING + _FIRST
     for number, title in enumerate(numbers, 1):
         _number(svg, title, left + across + 10 + number * _COLUMN, top - 8, _QUIET)
-    colours = bar_colours(table.num_microbatches)
     for rank, row in enumerate(bars):
         y = top + rank * _ROW
         group = add(svg, "g", kind="rank")
@@ -62,7 +60,7 @@ def draw_pipeline(table: "tables.PipelineTable", timing: "tables.PipelineTiming 
         add(group, "rect", x=left, y=y, width=across, height=_BAR, fill=_TRACK)
         for number, bar in enumerate(row):
             half = 2 if number + 1 < len(row) and row[number + 1].joined else 1 if not bar.joined else 3
-            _draw_bar(group, bar, colours[bar.kind][bar.microbatch], left, y, scale, half)
+            _draw_bar(group, bar, left, y, scale, half)
         for number, column in enumerate(numbers.values(), 1):
             _number(group, column[rank], left + across + 10 + number * _COLUMN, y + _BAR / 2 + 4.5, _INK)
     for time in ticks(end, int(across / _TICK)):
@@ -93,7 +91,7 @@ def _number(parent: Element, text: str, x: float, y: float, colour: str) -> None
     add(parent, "text", text, x=x - 8, y=y, font_size=12, text_anchor="end", fill=colour)
 
 
-def _draw_bar(parent: Element, bar: PipelineBar, colour: str, left: float, y: float, scale: float, part: int) -> None:
+def _draw_bar(parent: Element, bar: PipelineBar, left: float, y: float, scale: float, part: int) -> None:
     """Draws a bar; part: 1 for a whole one, 2 and 3 for the upper and the lower half of an overlapped pair."""
     x, width = left + bar.start * scale, (bar.end - bar.start) * scale
     height = _BAR if part == 1 else _BAR / 2
@@ -102,11 +100,11 @@ def _draw_bar(parent: Element, bar: PipelineBar, colour: str, left: float, y: fl
         return
     group = add(parent, "g")
     add(group, "title", f"{bar.about}, from {bar.start:g} to {bar.end:g}")
-    add(group, "rect", x=x, y=top, width=width, height=height, fill=colour, stroke=_PAPER, stroke_width=1)
+    add(group, "rect", x=x, y=top, width=width, height=height, fill=bar.colour, stroke=_PAPER, stroke_width=1)
     if len(bar.label) * _CHARACTER <= width:
         baseline = top + height / 2 + 4
         size = 12 if part == 1 else 11
-        ink = ink_on(colour)
+        ink = ink_on(bar.colour)
         add(group, "text", bar.label, x=x + width / 2, y=baseline, font_size=size, text_anchor="middle", fill=ink)
 
 

@@ -7,7 +7,6 @@ from hocket.view.pipelines.pipeline_bars import (
     MAX_OPERATIONS,
     MAX_RANKS,
     PipelineBar,
-    bar_colours,
     bars_of,
     is_drawn,
     pipeline_headline,
@@ -44,7 +43,7 @@ def print_pipeline(
     """
     console.print(pipeline_headline(facts), style="bold", markup=False)
     if is_drawn(table):
-        _print_picture(console, bars_of(table, timing), table.num_microbatches)
+        _print_picture(console, bars_of(table, timing))
         for line in pipeline_legend(table, timing):
             console.print(line, style="dim", markup=False)
     else:
@@ -59,15 +58,14 @@ def print_pipeline(
         console.print(facts["breach"], style="red", markup=False)
 
 
-def _print_picture(console: "Terminal", bars: Sequence[Sequence[PipelineBar]], num_microbatches: int) -> None:
+def _print_picture(console: "Terminal", bars: Sequence[Sequence[PipelineBar]]) -> None:
     from rich.text import Text
 
     blocks = [_blocks(rank) for rank in bars]
     end = max((bar.end for rank in bars for bar in rank), default=0.0)
     scale = _scale([block for rank in blocks for block in rank], end)
-    colours = bar_colours(num_microbatches)
     names = ["time", *(f"rank {rank}" for rank in range(len(bars)))]
-    lines = [_ruler(end, scale), *(_line(rank, scale, colours) for rank in blocks)]
+    lines = [_ruler(end, scale), *(_line(rank, scale) for rank in blocks)]
     margin, total = max(map(len, names)) + 2, max(map(len, lines))
     across = max(_TICK, console.width - margin) if console.is_terminal else total
     for begin in range(0, total, across):
@@ -110,7 +108,7 @@ def _ruler(end: float, scale: float) -> "Text":
     return line
 
 
-def _line(blocks: Sequence[Sequence[PipelineBar]], scale: float, colours: dict[str, list[str]]) -> "Text":
+def _line(blocks: Sequence[Sequence[PipelineBar]], scale: float) -> "Text":
     """Returns the line of a rank: labels, each followed by - until its end, and by a blank if there is room."""
     from rich.text import Text
 
@@ -123,8 +121,7 @@ def _line(blocks: Sequence[Sequence[PipelineBar]], scale: float, colours: dict[s
         text, at = f"{label:-<{room}}"[:room], 0
         for number, bar in enumerate(block, 1):
             stop = room if number == len(block) else at + len(bar.label)
-            colour = colours[bar.kind][bar.microbatch]
-            line.append(text[at:stop], style=f"{ink_on(colour)} on {colour}")
+            line.append(text[at:stop], style=f"{ink_on(bar.colour)} on {bar.colour}")
             at = stop
     return line
 
