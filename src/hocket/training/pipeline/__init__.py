@@ -6,12 +6,14 @@
     pipeline_law.py         the five laws; pipeline_order.py, pipeline_channels.py, deadlock.py: what they need
     pipeline_timing.py      how long a table takes
     torch_csv.py            the files of torch.distributed.pipelining
+    pipeline_runner.py      runs a table with PyTorch; table_run.py, pipeline_messages.py, shared_weights.py: its parts
 
     table = build_table("zb-h1", ranks=4, microbatches=8)
     verify_table(table).fewest_messages.tagged
     time_table(table, F=1.0, B=1.0, W=1.0, message=0.1).bubble_rate
+    Runner(table, {comm.rank: stage}, comm, loss=loss).step(batch, targets)
 
-Nothing here imports PyTorch. Left out: schedules that are found by a search, such as V-Half and V-Min.
+Only `Runner` imports PyTorch. Left out: schedules that are found by a search, such as V-Half and V-Min.
 """
 
 from typing import TYPE_CHECKING
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from hocket.training.pipeline.pipeline_channels import rendezvous_order as rendezvous_order
     from hocket.training.pipeline.pipeline_law import PipelineProof as PipelineProof
     from hocket.training.pipeline.pipeline_law import verify_table as verify_table
+    from hocket.training.pipeline.pipeline_runner import Runner as Runner
     from hocket.training.pipeline.pipeline_schedules import SCHEDULES as SCHEDULES
     from hocket.training.pipeline.pipeline_schedules import PipelineSchedule as PipelineSchedule
     from hocket.training.pipeline.pipeline_schedules import build_table as build_table
@@ -48,6 +51,7 @@ else:
             "operations": ["alternate", "backward", "forward", "full", "overlapped", "weight"],
             "pipeline_channels": ["FewestMessages", "rendezvous_order"],
             "pipeline_law": ["PipelineProof", "verify_table"],
+            "pipeline_runner": ["Runner"],
             "pipeline_schedules": [
                 "SCHEDULES",
                 "PipelineSchedule",
