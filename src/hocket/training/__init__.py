@@ -4,7 +4,7 @@
     buckets/         where tensors lie, so that one collective communicates many; compression
     strategies/      data parallelism, sharded state (ZeRO), parameter servers, local steps
     loop.py ...      data, a small NumPy network, its training loop and the demonstration
-    pipeline/        pipelines as tables: written, proved and timed; not run yet
+    pipeline/        pipelines as tables: written, proved, timed and run
 
 Left out so far: tensor and expert parallelism.
 """

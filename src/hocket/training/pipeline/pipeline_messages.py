@@ -1,9 +1,9 @@
 """The messages of one rank that runs a pipeline table: results of F go to the next stage, those of B and G back.
 
 A receive is posted while the operation before it runs, and a send goes on while the operations after it run. The tag
-of a message tells what computed it: kind, stage and micro-batch, as one number. Before the first result of a stage in
-a step, shape and type go to its receiver; the gradient that comes back has the same. So receives of a step can be
-posted ahead once the first message has come, and another step may have a batch of another size.
+of a message tells what computed it: kind, stage and micro-batch, as one number. Before the first result of a kind and
+stage in a step goes its layout: type, shape, and order of the dims in memory, which PyTorch's kernels depend on. So
+all other receives can be posted ahead, and another step may have a batch of another size.
 """
 
 from typing import Any, NamedTuple
@@ -16,11 +16,23 @@ from hocket.training.pipeline.table import FORWARD, WEIGHT_BACKWARD, Ints, Pipel
 
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128)
 _MAX_DIMS = 8
-_RESULT, _GRADIENT, _LAYOUT = range(3)
-_NUM_KINDS = 3
+_BACK, _LAYOUT = 1, 2  # added up, the kind of a message; 0: the result of F
+_NUM_KINDS = 4
 
-_Layout = tuple[tuple[int, ...], torch.dtype]
-"""Shape and type."""
+
+class _ResultLayout(NamedTuple):
+    """shape: with the dims in the order in which they lie in memory; order: the dims of the tensor in this order."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+def _layout_of(x: Any) -> _ResultLayout:
+    order = tuple(sorted(range(x.dim()), key=lambda dim: -x.stride(dim)))
+    if not x.permute(order).is_contiguous():  # it has gaps, or elements that are several at once
+        order = tuple(range(x.dim()))
+    return _ResultLayout(x.dtype, tuple(x.shape[dim] for dim in order), order)
 
 
 class RankOperation(NamedTuple):
@@ -59,52 +71,50 @@ class PipelineMessages:
 
     def __init__(self, table: PipelineTable, comm: Communicator) -> None:
         self._table, self._comm = table, comm
-        # Of what F of a stage gives, by stage and by the rank at the other end.
-        self._sent: dict[tuple[int, int], _Layout] = {}
-        self._received: dict[tuple[int, int], _Layout] = {}
+        # Layouts by kind, stage that computed it, and rank at the other end.
+        self._sent: dict[tuple[int, int, int], _ResultLayout] = {}
+        self._received: dict[tuple[int, int, int], _ResultLayout] = {}
         self._posted: dict[int, tuple[Any, Any]] = {}  # by tag: the tensor that is filled, and its work
         self._here: dict[int, Any] = {}  # by tag, results for stages of this rank
         self._sends: list[Any] = []
 
     def post(self, operation: RankOperation) -> None:
-        """Begins to receive the input of an operation, unless it is begun, or its shape is not known yet."""
-        tag, source = self._input_tag(operation), operation.source
-        if source in (-1, self._comm.rank) or tag in self._posted:
-            return
-        if operation.kind == FORWARD:
-            layout = self._received.get((operation.stage - 1, source))
-        else:
-            layout = self._sent.get((operation.stage, source))
-        if layout is not None:
-            shape, dtype = layout
-            x = torch.empty(shape, dtype=dtype)
-            self._posted[tag] = x, self._comm.irecv(x, source, tag=tag)
+        """Begins to receive the input of an operation, unless it is begun, or its layout is not known yet."""
+        kind, stage = _input_of(operation)
+        tag = self._tag(kind, stage, operation.microbatch)
+        layout = self._received.get((kind, stage, operation.source))
+        if layout is not None and tag not in self._posted:
+            x = torch.empty(layout.shape, dtype=layout.dtype)
+            self._posted[tag] = (
+                x.permute(np.argsort(layout.order).tolist()),
+                self._comm.irecv(x, operation.source, tag=tag),
+            )
 
     def receive(self, operation: RankOperation) -> Any:
         """Waits for the input of an operation and returns it: a tensor without a history."""
-        tag, source = self._input_tag(operation), operation.source
+        kind, stage = _input_of(operation)
+        tag, source = self._tag(kind, stage, operation.microbatch), operation.source
         if source == self._comm.rank:
             return self._here.pop(tag)
-        if operation.kind == FORWARD and (operation.stage - 1, source) not in self._received:
-            self._received[operation.stage - 1, source] = self._receive_layout(operation)
+        if (kind, stage, source) not in self._received:
+            self._received[kind, stage, source] = self._receive_layout(kind, stage, source)
         self.post(operation)
         x, work = self._posted.pop(tag)
         work.wait()
         return x
 
     def send(self, operation: RankOperation, x: Any) -> None:
-        """Begins to send the result of an operation, which nobody may write any more. ValueError for a result of F
-        that has another shape or type than the one before, or one that messages cannot have.
+        """Begins to send the result of an operation, which nobody may write any more. ValueError for a result that has
+        another shape or type than the one of the micro-batch before, or one that messages cannot have.
         """
-        tag, target = self._tag(int(operation.kind != FORWARD), operation.stage, operation.microbatch), operation.target
-        x = x.detach()
-        if operation.kind == FORWARD:
-            self._check_layout(operation, x)
-        if target == self._comm.rank:
+        kind, x = 0 if operation.kind == FORWARD else _BACK, x.detach()
+        tag = self._tag(kind, operation.stage, operation.microbatch)
+        layout = self._agreed_layout(kind, operation, x)
+        if operation.target == self._comm.rank:
             self._here[tag] = x
             return
         self._sends = [work for work in self._sends if not work.is_completed()]  # which frees what they sent
-        self._sends.append(self._comm.isend(x.contiguous(), target, tag=tag))
+        self._sends.append(self._comm.isend(x.permute(layout.order).contiguous(), operation.target, tag=tag))
 
     def finish(self) -> None:
         """Waits until all results are sent."""
@@ -114,38 +124,42 @@ class PipelineMessages:
     def _tag(self, kind: int, stage: int, microbatch: int) -> int:
         return (kind * self._table.num_stages + stage) * self._table.num_microbatches + microbatch
 
-    def _input_tag(self, operation: RankOperation) -> int:
-        if operation.kind == FORWARD:
-            return self._tag(_RESULT, operation.stage - 1, operation.microbatch)
-        return self._tag(_GRADIENT, operation.stage + 1, operation.microbatch)
-
-    def _check_layout(self, operation: RankOperation, x: Any) -> None:
-        layout = tuple(x.shape), x.dtype
-        key = operation.stage, operation.target
-        who = f"rank {self._comm.rank}, {self._table.describe(operation.row)}"
+    def _agreed_layout(self, kind: int, operation: RankOperation, x: Any) -> _ResultLayout:
+        """The layout that the receiver knows: that of the first such result in this step."""
+        key, who = (kind, operation.stage, operation.target), f"rank {self._comm.rank}"
+        where = f"{who}, {self._table.describe(operation.row)}"
         if x.dtype not in _DTYPES or x.dim() > _MAX_DIMS or x.device.type != "cpu":
             raise ValueError(
-                f"{who}: expected a result of floating-point numbers in the memory of the host, with at most "
+                f"{where}: expected a result of floating-point numbers in the memory of the host, with at most "
                 f"{_MAX_DIMS} dims, found {x.dtype} on {x.device} of shape {tuple(x.shape)}"
             )
         if key not in self._sent:
-            self._sent[key] = layout
+            self._sent[key] = _layout_of(x)
             if operation.target != self._comm.rank:
-                self._send_layout(operation, x)
-        elif self._sent[key] != layout:
-            shape, dtype = self._sent[key]
+                self._send_layout(key)
+        dtype, shape, order = self._sent[key]
+        if x.dtype != dtype or x.dim() != len(order) or tuple(x.shape[dim] for dim in order) != shape:
+            expected = tuple(shape[order.index(dim)] for dim in range(len(order)))
             raise ValueError(
-                f"{who}: expected a result of shape {shape} and {dtype}, as in the micro-batch before, found "
+                f"{where}: expected a result of shape {expected} and {dtype}, as in the micro-batch before, found "
                 f"{tuple(x.shape)} and {x.dtype}; a stage gives the same shape in every micro-batch of a step"
             )
+        return self._sent[key]
 
-    def _send_layout(self, operation: RankOperation, x: Any) -> None:
-        numbers = [_DTYPES.index(x.dtype), x.dim(), *x.shape, *[0] * (_MAX_DIMS - x.dim())]
-        tag = self._tag(_LAYOUT, operation.stage, 0)
-        self._sends.append(self._comm.isend(torch.tensor(numbers), operation.target, tag=tag))
+    def _send_layout(self, key: tuple[int, int, int]) -> None:
+        (kind, stage, target), (dtype, shape, order) = key, self._sent[key]
+        padding = [0] * (_MAX_DIMS - len(shape))
+        numbers = torch.tensor([_DTYPES.index(dtype), len(shape), *shape, *padding, *order, *padding])
+        self._sends.append(self._comm.isend(numbers, target, tag=self._tag(kind + _LAYOUT, stage, 0)))
 
-    def _receive_layout(self, operation: RankOperation) -> _Layout:
-        numbers = torch.empty(2 + _MAX_DIMS, dtype=torch.int64)
-        self._comm.recv(numbers, operation.source, tag=self._tag(_LAYOUT, operation.stage - 1, 0))
+    def _receive_layout(self, kind: int, stage: int, source: int) -> _ResultLayout:
+        numbers = torch.empty(2 + 2 * _MAX_DIMS, dtype=torch.int64)
+        self._comm.recv(numbers, source, tag=self._tag(kind + _LAYOUT, stage, 0))
         dtype, num_dims, *dims = numbers.tolist()
-        return tuple(dims[:num_dims]), _DTYPES[dtype]
+        shape, order = (tuple(dims[first : first + num_dims]) for first in (0, _MAX_DIMS))
+        return _ResultLayout(_DTYPES[dtype], shape, order)
+
+
+def _input_of(operation: RankOperation) -> tuple[int, int]:
+    """The kind of message that an operation needs, and the stage that computes it."""
+    return (0, operation.stage - 1) if operation.kind == FORWARD else (_BACK, operation.stage + 1)
