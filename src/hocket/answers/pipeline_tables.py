@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeAlias
 
 from hocket.algorithms import blamed_on, run_file
 from hocket.errors import did_you_mean
 from hocket.training import pipeline as pipelines
 
-PipelineReference = (
+PipelineReference: TypeAlias = (
     str
     | os.PathLike[str]
     | pipelines.PipelineSchedule
