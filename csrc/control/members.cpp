@@ -128,9 +128,7 @@ std::vector<int> Members::closed() const {
     ask_hosts();
     std::vector<int> found;
     for (int member = 0; member < size(); ++member) {
-        if (has_closed(member)) {
-            found.push_back(member);
-        }
+        if (has_closed(member)) { found.push_back(member); }
     }
     return found;
 }
