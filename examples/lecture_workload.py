@@ -33,6 +33,8 @@ def main() -> None:
     parser.add_argument("--fixed", type=float, default=1.0, help="part of the 500 ms that does not depend on bytes (1)")
     parser.add_argument("--buckets", type=int, default=25, help="number of buckets (25)")
     arguments = parser.parse_args()
+    if not 0 <= arguments.fixed <= 1 or not 1 <= arguments.buckets <= NUM_GRADIENTS:
+        parser.error(f"expected --fixed from 0 to 1, and --buckets from 1 to {NUM_GRADIENTS}")
     cuts = [NUM_GRADIENTS * number // arguments.buckets for number in range(arguments.buckets + 1)]
     buckets = [after - before for before, after in itertools.pairwise(cuts)]
     singly = [1] * NUM_GRADIENTS

@@ -70,6 +70,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, metavar="FOLDER", help="keep the traces in this folder")
     arguments = parser.parse_args()
+    if arguments.traces is not None and not arguments.traces.is_dir():
+        parser.error(f"--traces: expected a folder, found {arguments.traces}")
     with tempfile.TemporaryDirectory() as folder, paced_link(BYTES_PER_SECOND, LATENCY_SECONDS):
         seconds, equal = hocket.run_ranks(train, 2, args=(str(arguments.traces or folder),))[0]
     for name, one in seconds.items():

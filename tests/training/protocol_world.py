@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from hocket.errors import PeerAborted, PeerDied
 from hocket.training.coordinator.leader import Leader, Sizes
 from hocket.training.coordinator.member import Action, Member
-from hocket.training.coordinator.messages import Announcement, Batch, Ids, Lock, Message, frame_of, message_of
+from hocket.training.coordinator.messages import Announcement, Batch, Ids, Lock, Message, frames_of, message_of
 
 
 @dataclass
@@ -170,7 +170,7 @@ class World:
         self.up[message.rank].append(self._over_the_wire(message, message.rank))  # type: ignore[arg-type]
 
     def _over_the_wire(self, message: Message, rank: int) -> Message:
-        arrived = message_of(frame_of(message, self.num_tensors), rank, self.num_tensors)
+        arrived = message_of(frames_of(message, self.num_tensors), rank, self.num_tensors)
         assert arrived == message
         return arrived
 

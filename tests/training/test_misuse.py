@@ -212,3 +212,42 @@ def test_the_norm_of_small_types_does_not_overflow() -> None:
             assert model.gradients["a"][0] == pytest.approx(0.5, rel=1e-3)
 
     on_ranks(program, 2)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_a_step_before_a_backward_pass_through_the_old_weights_is_noticed(stage: int) -> None:
+    def program(comm: Any) -> None:
+        with Sharded(nn.Linear(2, 2), comm, stage=stage) as model:
+            optimizer = torch.optim.SGD(model.shards(), lr=1.0)
+            x = torch.ones(1, 2, requires_grad=True)
+            first, second = (model(x).square().sum() for _ in range(2))
+            first.backward()
+            optimizer.step()
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                second.backward()
+            comm.barrier()
+            model.__exit__(RuntimeError, RuntimeError("given up"), None)
+
+    on_ranks(program, 2)
+
+
+class Detached(nn.Module):
+    """Its input's gradient reads the weight after the weight's own gradient is there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1.0, 2.0]))
+
+    def forward(self, x: Any) -> Any:
+        return x * self.weight.detach() + self.weight.sum()
+
+
+def test_weights_stay_until_the_gradient_of_the_input_is_computed() -> None:
+    def program(comm: Any) -> None:
+        with Sharded(nn.Sequential(Detached(), Detached()), comm, stage=3) as model:
+            for _ in range(3):
+                x = torch.ones(2, requires_grad=True)
+                model(x).sum().backward()
+                assert x.grad is not None and x.grad.tolist() == [1.0, 4.0]
+
+    on_ranks(program, 2)

@@ -10,7 +10,16 @@ import pytest
 from hocket.errors import InternalError
 from hocket.training.coordinator.leader import ROUNDS_BEFORE_LOCK, Leader, Sizes
 from hocket.training.coordinator.member import ROUNDS_BEFORE_UNLOCK, Action, Member
-from hocket.training.coordinator.messages import Announcement, Batch, Ids, Lock
+from hocket.training.coordinator.messages import (
+    Announcement,
+    Batch,
+    Ids,
+    Lock,
+    frames_of,
+    message_of,
+    new_frame,
+    num_left,
+)
 from tests.training import protocol_world
 from tests.training.protocol_world import World
 
@@ -289,6 +298,16 @@ def test_a_wrong_protocol_is_noticed(monkeypatch: pytest.MonkeyPatch, part: str,
     with pytest.raises((AssertionError, InternalError), match=message):
         for seed in range(300):
             World(seed).run()
+
+
+@pytest.mark.parametrize("count", [0, 1, 60, 61, 200])
+def test_messages_of_any_number_of_tensors_arrive_as_they_were_sent(count: int) -> None:
+    ids, cut = tuple(range(count))[::-1], count // 2 + 1
+    messages = [Announcement(3, 7, "flush", ids), Batch(7, ids, True), Lock(7, (ids[:cut], ids[cut:]))]
+    for message in messages[: 3 if count > 2 else 2]:
+        frames = frames_of(message, 200)
+        assert frames[0].shape == new_frame().shape and num_left(frames[0]) == sum(map(len, frames[1:]))
+        assert message_of(frames, 3, 200) == message
 
 
 if __name__ == "__main__":

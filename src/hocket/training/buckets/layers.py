@@ -73,6 +73,7 @@ class LayerHooks:
         self.gathers = Gathers(units, comm)
         self._units, self._passes = units, passes
         self._num_arrived: Counter[int] = Counter()  # gradients of each unit in this backward pass
+        self._complete: list[int] = []  # units of which all have arrived, and that are still whole
         numbers = {id(parameter): number for number, unit in enumerate(units) for parameter in unit.parameters}
         self.handles = []
         for name, layer, parameters in layers_of(module):
@@ -90,7 +91,15 @@ class LayerHooks:
         """Says that the gradient of one more parameter of the unit is complete."""
         self._num_arrived[number] += 1
         if self._num_arrived[number] == len(self._units[number].parameters):
-            self.gathers.release(number)
+            self._complete.append(number)
+
+    def _free_complete(self) -> None:
+        """Frees units when the backward pass has come to another layer.
+
+        Before, a layer may still read its weights for the gradient of its input. Autograd does last calls first.
+        """
+        while self._complete:
+            self.gathers.release(self._complete.pop())
 
     def end_backward(self) -> None:
         """Ends a backward pass, also one that has not used a layer."""
@@ -100,6 +109,7 @@ class LayerHooks:
 
     def _begin_backward(self) -> None:
         self._num_arrived.clear()
+        self._complete.clear()
         self.gathers.begin("backward")
 
     def _begin(self, module: Any, inputs: Any) -> None:
@@ -114,6 +124,7 @@ class LayerHooks:
         def enter(layer: Any, inputs: Any) -> None:
             if _in_backward():
                 self.enter_backward()
+                self._free_complete()
             for number in used:
                 self.gathers.need(number)
 
@@ -127,6 +138,7 @@ class LayerHooks:
 
         def reach(gradient: Any) -> None:
             self.enter_backward()
+            self._free_complete()
             for number in used:
                 self.gathers.need(number)
 

@@ -13,8 +13,8 @@ from hocket.runtime import Communicator, reason_of
 from hocket.training.buckets.slots import Moved, Order, Slot, Slots
 from hocket.training.coordinator.leader import Sizes
 from hocket.training.coordinator.names import numbers_of
-from hocket.training.coordinator.rank_rounds import Rounds, RoundWork, TensorWork
-from hocket.training.coordinator.waiting import RoundsReport
+from hocket.training.coordinator.rank_rounds import Rounds
+from hocket.training.coordinator.waiting import RoundsReport, RoundWork, TensorWork
 
 
 class Coordinator:
@@ -109,10 +109,10 @@ class Coordinator:
             id, member = self._number(name), rounds.member
             if id in member.present:
                 self._queue(name, id)
-                return TensorWork(rounds, member.round + 1, id)
+                return TensorWork(rounds.finish, member.round + 1, id)
             self._carrier.hold(id)
             rounds.submit(id)
-            return TensorWork(rounds, member.round, id)
+            return TensorWork(rounds.finish, member.round, id)
 
     def flush(self) -> RoundWork:
         """Ends this rank's round; returns at once, with a handle for the end of the round on this rank.

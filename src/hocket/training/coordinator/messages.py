@@ -1,4 +1,4 @@
-"""The messages of the coordinator. Each is one array of int64, of a length that only the number of tensors decides.
+"""The messages of the coordinator. Each is an array of int64, and a second one if it tells of many tensors.
 
 A round in which ranks negotiate:
 
@@ -12,6 +12,7 @@ In a locked round there are no messages. It ends with a small all_reduce, which 
 and those that have joined: UNLOCK is a count above 0, and holds from the next round on.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,7 +25,8 @@ Frame = NDArray[np.int64]
 
 _KINDS: tuple[Kind, ...] = ("ready", "flush", "join")
 _BATCH, _LOCK = 3, 4
-_HEAD = 3  # kind; round; for a batch its flags
+_HEAD = 4  # kind; round; for a batch its flags; number of tensors
+_NUM_INLINE = 60  # tensors in the first array
 
 
 @dataclass(frozen=True)
@@ -58,29 +60,39 @@ class Lock:
 Message = Announcement | Batch | Lock
 
 
-def frame_of(message: Message, num_tensors: int) -> Frame:
-    """Returns the message as an array of shape (3 + num_tensors,). Entries without a tensor are -1."""
-    frame = np.full(_HEAD + num_tensors, -1, np.int64)
+def new_frame() -> Frame:
+    """Returns room for the first array of a message."""
+    return np.empty(_HEAD + _NUM_INLINE, np.int64)
+
+
+def num_left(frame: Frame) -> int:
+    """Returns the length of the second array of a message, whose first is `frame`; 0 if there is none."""
+    return max(0, int(frame[_HEAD - 1]) - _NUM_INLINE)
+
+
+def frames_of(message: Message, num_tensors: int) -> list[Frame]:
+    """Returns the one or two arrays of a message, of which the first has the shape of `new_frame`."""
     flags = 0
-    ids = message.ids if not isinstance(message, Lock) else [id for batch in message.batches for id in batch]
-    if isinstance(message, Announcement):
-        kind = _KINDS.index(message.kind)
-    elif isinstance(message, Batch):
-        kind, flags = _BATCH, message.is_last + 2 * message.have_all_joined
+    if isinstance(message, Lock):
+        kind, ids = _LOCK, np.array([id for batch in message.batches for id in batch], np.int64)
+        ids[np.cumsum([len(batch) for batch in message.batches]) - 1] += num_tensors  # the last tensors of batches
     else:
-        kind = _LOCK
-    frame[:_HEAD] = kind, message.round, flags
-    frame[_HEAD : _HEAD + len(ids)] = ids
-    if isinstance(message, Lock):  # the last tensor of a batch is told apart by an offset of num_tensors
-        ends = np.cumsum([len(batch) for batch in message.batches]) - 1
-        frame[_HEAD + ends] += num_tensors
-    return frame
+        ids = np.array(message.ids, np.int64)
+        if isinstance(message, Announcement):
+            kind = _KINDS.index(message.kind)
+        else:
+            kind, flags = _BATCH, message.is_last + 2 * message.have_all_joined
+    first = np.zeros(_HEAD + _NUM_INLINE, np.int64)
+    first[:_HEAD] = kind, message.round, flags, len(ids)
+    inline, rest = ids[:_NUM_INLINE], ids[_NUM_INLINE:]
+    first[_HEAD : _HEAD + len(inline)] = inline
+    return [first, rest] if len(rest) else [first]
 
 
-def message_of(frame: Frame, rank: int, num_tensors: int) -> Message:
-    """Returns the message of `frame_of`, sent by `rank`."""
-    kind, round, flags = (int(number) for number in frame[:_HEAD])
-    ids = [id for id in frame[_HEAD:].tolist() if id >= 0]
+def message_of(frames: Sequence[Frame], rank: int, num_tensors: int) -> Message:
+    """Returns the message of `frames_of`, sent by `rank`."""
+    kind, round, flags, count = frames[0][:_HEAD].tolist()
+    ids = [*frames[0][_HEAD : _HEAD + count].tolist(), *(id for rest in frames[1:] for id in rest.tolist())]
     if kind < _BATCH:
         return Announcement(rank, round, _KINDS[kind], tuple(ids))
     if kind == _BATCH:

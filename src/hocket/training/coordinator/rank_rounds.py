@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,33 +18,19 @@ from hocket.runtime import ANY_SOURCE, Communicator, Work, reason_of
 from hocket.training.buckets.slots import Slots
 from hocket.training.coordinator.leader import Leader, Sizes
 from hocket.training.coordinator.member import Action, Member
-from hocket.training.coordinator.messages import Announcement, Batch, Lock, frame_of, message_of
-from hocket.training.coordinator.waiting import LastDone, RoundsReport, Stalls, await_message
+from hocket.training.coordinator.messages import (
+    Announcement,
+    Batch,
+    Lock,
+    Message,
+    frames_of,
+    message_of,
+    new_frame,
+    num_left,
+)
+from hocket.training.coordinator.waiting import LastDone, RoundsReport, RoundWork, Stalls, await_message
 
 _UP, _DOWN = 1, 2  # tags of messages to the leader, and from it
-
-
-class RoundWork(NamedTuple):
-    """The handle of a round of this rank."""
-
-    rounds: "Rounds"
-    round: int
-
-    def wait(self) -> None:
-        """Blocks until every tensor of the round has its result. Raises the error of communication, if there is one."""
-        self.rounds.finish(self.round)
-
-
-class TensorWork(NamedTuple):
-    """The handle of a submitted tensor."""
-
-    rounds: "Rounds"
-    round: int
-    id: int
-
-    def wait(self) -> None:
-        """Blocks until the tensor has its result. Raises RuntimeError before the flush, else as RoundWork does."""
-        self.rounds.finish(self.round, self.id)
 
 
 class Rounds:
@@ -102,7 +87,7 @@ class Rounds:
         if member.is_locked:
             self._control[:] = member.wants_unlock, joins
             self._control_work = self.comm.all_reduce(self._control, async_op=True)
-        return RoundWork(self, member.round)
+        return RoundWork(self.finish, member.round)
 
     def finish(self, round: int, id: int | None = None) -> None:
         """Waits until a round, or a tensor in it, is done on this rank.
@@ -133,6 +118,8 @@ class Rounds:
         with self.lock:
             self.is_open = False
             if self.failure is None:
+                if not isinstance(error, Exception):  # as Ctrl-C: later calls must not raise it again
+                    error = CommunicationError(f"the coordinator was interrupted by {type(error).__name__}; close it")
                 self.failure = error
                 if self._num_tensors:
                     self.member.fail(error)
@@ -186,8 +173,7 @@ class Rounds:
                 elif self._leader is not None:
                     self._tell(self._leader.hear(action))
                 else:
-                    self.comm.isend(frame_of(action, self._num_tensors), 0, tag=_UP)
-                    self.report.num_messages += 1
+                    self._send(action, [0], _UP)
             except BaseException as error:
                 self.fail(error)
                 raise
@@ -200,11 +186,14 @@ class Rounds:
 
     def _tell(self, told: Sequence[Batch | Lock]) -> None:
         for message in told:
-            frame = frame_of(message, self._num_tensors)
-            for rank in range(1, self.comm.size):
-                self.comm.isend(frame, rank, tag=_DOWN)
-            self.report.num_messages += self.comm.size - 1
+            self._send(message, range(1, self.comm.size), _DOWN)
             self._hear(message)
+
+    def _send(self, message: Message, ranks: Sequence[int], tag: int) -> None:
+        for frame in frames_of(message, self._num_tensors):
+            for rank in ranks:
+                self.comm.isend(frame, rank, tag=tag)
+        self.report.num_messages += len(ranks)
 
     def _hear(self, message: Batch | Lock) -> None:
         self._do(self.member.hear(message))
@@ -212,12 +201,15 @@ class Rounds:
 
     def _listen(self) -> None:
         """Hears the messages of one round; runs in a thread of its own."""
-        round, frame = self.member.round, frame_of(Batch(0, ()), self._num_tensors)
+        round, frame = self.member.round, new_frame()
         source, tag = (ANY_SOURCE, _UP) if self._leader is not None else (0, _DOWN)
         try:
             while self._expects(round):
                 rank = await_message(self.comm.irecv(frame, source, tag=tag), self._check_closed)
-                message = message_of(frame, rank, self._num_tensors)
+                rest = np.empty(num_left(frame), np.int64)
+                if len(rest):
+                    self.comm.recv(rest, rank, tag=tag)
+                message = message_of([frame, rest], rank, self._num_tensors)
                 with self.lock:
                     if not isinstance(message, Announcement):
                         self._hear(message)

@@ -1,4 +1,4 @@
-"""What a rank says after it has waited for long: for whom, and what these ranks did last.
+"""What a rank waits on, and what it says after it has waited for long: for whom, and what these ranks did last.
 
 A rank notes on its control page what it did last. So others can say what a rank did that does not come, although that
 rank answers nothing: it runs the code of the program.
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 from hocket.errors import CollectiveTimeout, name_count
 from hocket.runtime import Communicator, Work, name_ranks, stream
@@ -55,6 +56,29 @@ class RoundsReport:
     def copy(self) -> "RoundsReport":
         """Returns a copy that later rounds do not change."""
         return replace(self)
+
+
+class RoundWork(NamedTuple):
+    """The handle of a round of this rank."""
+
+    finish: Callable[..., None]  # of Rounds
+    round: int
+
+    def wait(self) -> None:
+        """Blocks until every tensor of the round has its result. Raises the error of communication, if there is one."""
+        self.finish(self.round)
+
+
+class TensorWork(NamedTuple):
+    """The handle of a submitted tensor."""
+
+    finish: Callable[..., None]  # of Rounds
+    round: int
+    id: int
+
+    def wait(self) -> None:
+        """Blocks until the tensor has its result. Raises RuntimeError before the flush, else as RoundWork does."""
+        self.finish(self.round, self.id)
 
 
 class Stalls:

@@ -41,7 +41,8 @@ class DataParallel(AccumulatesGradients):
     overlap: whether buckets go out while the backward pass goes on. order: as in collectives.
 
     Ranks begin with rank 0's weights and buffers. A parameter may be unused, on some ranks or on all; a rank whose
-    backward pass reaches no parameter calls sync(). Frozen parameters are left alone. Models that differ between ranks
+    backward pass reaches no parameter calls sync(). Parameters that are frozen, or later unfrozen or replaced, are
+    left alone. Buffers, such as BatchNorm's, are each rank's own after the beginning. Models that differ between ranks
     raise CollectiveMismatch on all of them, before anything is changed.
     """
 

@@ -81,6 +81,8 @@ class FlatParameters:
 
     def agree(self, communicator: "Communicator", settings: str) -> None:
         """Raises ValueError on all ranks if parameters or settings of the ranks differ. All ranks call it."""
+        if not hasattr(communicator, "all_gather_object"):
+            raise TypeError(f"{self._who}: expected a communicator, found {communicator!r}")
         said = (len(self.shapes), str(self.vector.dtype), *self.shapes, settings)
         ranks: list[tuple[object, ...]] = communicator.all_gather_object(said)
         for rank, other in enumerate(ranks):

@@ -101,6 +101,8 @@ class ParameterServer:
 
         optimizer: for this server's shard, a flat NumPy array, also if the parameters are tensors.
         """
+        if not callable(getattr(optimizer, "step", None)):
+            raise TypeError(f"ParameterServer.serve: expected an optimizer such as Momentum(0.1), found {optimizer!r}")
         self._server("serve").serve(optimizer)
         assert self._parameters is not None
         rank, vector = self._communicator.rank, self._parameters.vector
@@ -196,7 +198,7 @@ def _checked_servers(servers: Sequence[int], size: int) -> tuple[int, ...]:
     except TypeError:
         found = ()
     if not found or len(set(found)) < len(found) or min(found) < 0 or max(found) >= size:
-        expected = f"servers, different ranks from 0 to {size - 1}, at least one"
+        expected = f"servers as a list of different ranks from 0 to {size - 1}, for example [0]"
         raise ValueError(f"ParameterServer: expected {expected}, found {servers!r}")
     if len(found) == size:
         found_text = f"{size} servers among {size} ranks; name fewer servers or start more ranks"

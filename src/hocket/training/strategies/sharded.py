@@ -4,7 +4,7 @@ With order="invariant" all stages give the bits of DataParallel. Bytes that a ra
 under Adam with p ranks: 16P without sharding, 8P + 8P/p in stage 1, 4P + 12P/p in stage 2, 16P/p in stage 3.
 
 Reference: Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion parameter models". Left out:
-several types of one weight (mixed precision), moving state to the host, reentrant checkpointing.
+mixed precision of one weight, moving state to the host, reentrant checkpointing, gradients of gradients in stage 3.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ class Sharded(AccumulatesGradients):
     Ranks begin with rank 0's weights and buffers. After a backward pass the gradients are those of the shards, and
     parameters have none; inside no_sync they have this rank's own, whole in each stage. The gradients of another pass
     are added. A parameter may be unused, on some ranks or on all; a rank whose backward pass reaches no parameter calls
-    sync(). Frozen parameters stay whole on each rank. Models that differ between ranks raise CollectiveMismatch on all
+    sync(). Parameters that are frozen, or later unfrozen or replaced, are left alone. Models that differ between ranks raise CollectiveMismatch on all
     of them, before anything is changed. In stages 1 and 2 optimizer.step() makes all weights whole again, so all ranks
     call it equally often.
 
@@ -189,6 +189,7 @@ class Sharded(AccumulatesGradients):
     def stepped(self, optimizer: Any) -> None:
         """Is called after each step of an optimizer of the shards; in stages 1 and 2 it makes the weights whole."""
         self._optimizers.add(optimizer)
+        torch._C._increment_version(self._parameters)  # a backward pass through the old weights is then refused
         if self._stage < 3:
             self.seconds_waited += seconds_until([unit.gather(self._comm) for unit in self._units])
 
@@ -206,6 +207,7 @@ class Sharded(AccumulatesGradients):
             unit.take(self._comm)
             shards |= {id(one): shard for one, shard in zip(unit.parameters, unit.shards, strict=True)}
         self._shards = [shards[id(one)] for one in self.module.parameters() if id(one) in shards]
+        self._parameters = parameters
         watch(self, self._shards, parameters)
         self._passes = BackwardPasses(self.sync)
         if self._stage == 3:
