@@ -319,12 +319,12 @@ def test_a_worker_that_ends_without_close_is_told_to_the_server() -> None:
 @pytest.mark.parametrize(
     ("servers", "staleness", "told"),
     [
-        ((), 0, "expected servers, different ranks from 0 to 1, at least one, found ()"),
-        ((2,), 0, "expected servers, different ranks from 0 to 1, at least one, found (2,)"),
-        ((-1,), 0, "different ranks from 0 to 1, at least one, found (-1,)"),
-        ((0, 0), 0, "different ranks from 0 to 1, at least one, found (0, 0)"),
-        (0, 0, "different ranks from 0 to 1, at least one, found 0"),  # not a list
-        ((0.5,), 0, "different ranks from 0 to 1, at least one, found (0.5,)"),
+        ((), 0, "expected servers as a list of different ranks from 0 to 1, for example [0], found ()"),
+        ((2,), 0, "expected servers as a list of different ranks from 0 to 1, for example [0], found (2,)"),
+        ((-1,), 0, "list of different ranks from 0 to 1, for example [0], found (-1,)"),
+        ((0, 0), 0, "list of different ranks from 0 to 1, for example [0], found (0, 0)"),
+        (0, 0, "list of different ranks from 0 to 1, for example [0], found 0"),  # not a list
+        ((0.5,), 0, "list of different ranks from 0 to 1, for example [0], found (0.5,)"),
         ((0, 1), 0, "expected at least one worker, found 2 servers among 2 ranks; name fewer servers"),
         ((0,), -1, "expected staleness, steps from 0 on or None, found -1"),
         ((0,), 1.5, "expected staleness, steps from 0 on or None, found 1.5"),

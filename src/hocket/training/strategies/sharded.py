@@ -48,7 +48,7 @@ class Sharded(AccumulatesGradients):
     parameters have none; inside no_sync they have this rank's own, whole in each stage. The gradients of another pass
     are added. A parameter may be unused, on some ranks or on all; a rank whose backward pass reaches no parameter calls
     sync(). Parameters that are frozen, or later unfrozen or replaced, are left alone. Models that differ between ranks
-    raise CollectiveMismatch on all, before anything is changed. In stages 1 and 2 optimizer.step() gathers, so all ranks
+    raise CollectiveMismatch on all, before anything is changed. In stages 1 and 2 optimizer.step() gathers: all ranks
     call it equally often.
 
     In stage 3 a layer has its weights while it is called, and in its part of the backward pass; all other reads give
