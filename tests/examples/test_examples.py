@@ -93,6 +93,27 @@ def test_ping_pong_alone() -> None:
     assert shell("python examples/ping_pong.py").startswith("ping-pong needs two ranks: hocket run -n 2")
 
 
+def test_opposite_order() -> None:
+    (line,) = commands("opposite_order.py")
+    order, both = shell(line).split("opposite order, and")
+    assert re.search(r"by hooks +WRONG gradients of branches \[0, 1, 3, 4\], and no error", order)
+    assert re.search(r"DDP +right", order) and re.search(r"hocket +right", order)
+    assert re.search(r"by hooks +BackendError", both) and re.search(r"DDP +\w+Error", both)
+    assert re.search(r"DDP, unused +right", both) and re.search(r"hocket +right", both)
+
+
+def test_training_timeline(tmp_path: Path) -> None:
+    *_, line = commands("training_timeline.py")
+    assert "the same weights: True" in shell(line.replace("--traces .", f"--traces {tmp_path}"))
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == ["buckets.json", "one-bucket.json"]
+
+
+def test_lecture_workload() -> None:
+    (line,) = commands("lecture_workload.py")
+    found = [re.findall(r"([\d.]+) s$", shell(line.replace("1.0", share)), re.MULTILINE) for share in ("1.0", "0")]
+    assert found == [["577.152", "576.001", "13.652", "12.546"], ["577.152", "576.001", "577.152", "576.046"]]
+
+
 @pytest.mark.parametrize("example", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
 def test_every_example_is_tested(example: str) -> None:
     """In this file, or in its own file."""
