@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.style import Style
 
 from hocket.algorithms import ALGORITHMS
 from hocket.cli import main
@@ -249,6 +250,8 @@ def test_without_unicode_there_is_ascii() -> None:
 
 
 def test_a_terminal_gets_colours_unless_it_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    Style.parse.cache_clear()  # a style keeps the codes of the first console that shows it, of another test perhaps
+    Style._add.cache_clear()
     schedule = ALGORITHMS["all_reduce", "ring"].build(3)
     for no_color, full in ((False, "[3]"), (True, "[█]")):
         screen = io.StringIO()

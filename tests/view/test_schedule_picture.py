@@ -185,7 +185,7 @@ def test_what_is_broken_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["ring", "--svg", "."], "expected a writable file; found '.': Is a directory; choose another"),
         (
             ["mesh", "--axes", "dp=2", "--svg", "-"],
-            "--svg belongs to algorithms and `hocket show topology`; found 'mesh'",
+            "--svg belongs to algorithms, `hocket show topology` and `hocket show pipeline`; found 'mesh'",
         ),
         (["choice", "--msccl", "choice.xml"], "--msccl belongs to algorithms; found 'choice'"),
     ],
