@@ -7,10 +7,13 @@ import torch
 
 
 class BackwardPasses:
-    """Tells backward passes apart; calls done() at the end of each in which `enter` was called."""
+    """Tells backward passes apart; calls done() at the end of each in which `enter` was called.
 
-    def __init__(self, done: Callable[[], None]) -> None:
-        self._done = done
+    check: raises what may have ended a pass, if it was the communication.
+    """
+
+    def __init__(self, done: Callable[[], None], check: Callable[[], None]) -> None:
+        self._done, self._check = done, check
         self._pass = -1
         self._num_open = 0  # passes that have begun and not ended; above 1 only inside each other
 
@@ -27,6 +30,7 @@ class BackwardPasses:
     def check_ended(self) -> None:
         """Raises RuntimeError outside of backward passes if the last one has not ended."""
         if self._num_open and torch._C._current_graph_task_id() == -1:
+            self._check()
             raise RuntimeError(
                 "the last backward pass of this rank ended with an error, and some of its gradients may be on their "
                 "way to other ranks; close the model, and make another one"
@@ -40,15 +44,15 @@ class BackwardPasses:
 class BackwardHooks:
     """Puts the gradients of a module's trainable parameters into given memory, and calls back.
 
-    ready(name) is called when the gradient of a parameter has been accumulated in a backward pass, and done() at the
-    end of a backward pass in which `ready` was called. A parameter that the module uses twice (a tied one) counts once.
-    adds_up: whether a result may be added to by a later pass; a sum over ranks may not, because each rank would add it.
+    ready(name) is called when the gradient of a parameter has been accumulated in a backward pass. A parameter that the
+    module uses twice (a tied one) counts once. adds_up: whether a result may be added to by a later pass; a sum over
+    ranks may not, because each rank would add it.
     """
 
-    def __init__(self, module: Any, ready: Callable[[str], None], done: Callable[[], None], adds_up: bool) -> None:
+    def __init__(self, module: Any, ready: Callable[[str], None], passes: BackwardPasses, adds_up: bool) -> None:
         self.parameters = trainable(module)
         self._views: dict[str, Any] = {}
-        self._ready, self.passes = ready, BackwardPasses(done)
+        self._ready, self.passes = ready, passes
         self._versions: dict[str, int] | None = None if adds_up else {}  # of the results of the last round
         self._handles = [
             one.register_post_accumulate_grad_hook(self._hook(name)) for name, one in self.parameters.items()

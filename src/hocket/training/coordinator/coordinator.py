@@ -82,7 +82,7 @@ class Coordinator:
             raise ValueError(f"register: expected a name, text that is not registered yet, found {name!r}")
         slot = self._carrier.new(name, x, op, moved)
         with self._lock:
-            self._check()
+            self.check()
             if self._is_in_round():
                 raise RuntimeError(f"register: {name!r} came in the middle of a round; register it before, or flush()")
             self._new[name] = slot
@@ -90,7 +90,7 @@ class Coordinator:
     def prepare(self) -> None:
         """Agrees on newly registered tensors at once; without it, the next submit or flush does. All ranks call it."""
         with self._between:
-            self._check()
+            self.check()
             if self._numbers and self._rounds.member.has_flushed:
                 self._rounds.finish(self._rounds.member.round)
             if self._new:
@@ -163,7 +163,7 @@ class Coordinator:
     def _enter(self) -> None:
         """Begins a round, unless this rank is in one. The lock is held, but not while this waits for the last round."""
         rounds = self._rounds
-        self._check()
+        self.check()
         while self._new or not self._numbers or rounds.member.has_flushed:
             if not (self._new or self._numbers):
                 raise RuntimeError("Coordinator: no tensor is registered; call register() first")
@@ -172,7 +172,7 @@ class Coordinator:
                 self.prepare()
             finally:
                 self._lock.acquire()
-            self._check()
+            self.check()
         if rounds.has_ended:
             raise RuntimeError("Coordinator: all ranks have joined, so there is no further round; make a new one")
         if not rounds.member.has_begun:
@@ -202,7 +202,8 @@ class Coordinator:
             self._rounds.fail(error)
             raise
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raises the error of communication, if there was one, or CommunicationError if this is closed."""
         if self._is_closed:
             raise CommunicationError("Coordinator: it is closed; use it inside its `with` block, or make another")
         self._rounds.check()
@@ -224,8 +225,7 @@ class Coordinator:
         with self._lock:
             if self._is_closed:
                 return
-            rounds, self._is_closed = self._rounds, True
-            rounds.is_open = False
+            rounds, self._is_closed, self._rounds.is_open = self._rounds, True, False
             goes_on = self._numbers and rounds.failure is None
             pending = rounds.stalls.named(rounds.member.present - rounds.done | self._queued.keys()) if goes_on else ""
         if not pending:

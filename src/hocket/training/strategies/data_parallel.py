@@ -69,9 +69,10 @@ class DataParallel(AccumulatesGradients):
         self._num_rounds = 0
         self._hooks: Any = None
         if hasattr(model, "named_parameters"):
-            from hocket.training.buckets.hooks import BackwardHooks
+            from hocket.training.buckets.hooks import BackwardHooks, BackwardPasses
 
-            self._hooks = BackwardHooks(model, self.ready, self._end_pass, op == "avg")
+            passes = BackwardPasses(self._end_pass, lambda: self.engine.check())
+            self._hooks = BackwardHooks(model, self.ready, passes, op == "avg")
             parameters: Mapping[str, Any] = self._hooks.parameters
         elif isinstance(model, Mapping):
             parameters = model

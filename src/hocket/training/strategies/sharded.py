@@ -209,7 +209,7 @@ class Sharded(AccumulatesGradients):
         self._shards = [shards[id(one)] for one in self.module.parameters() if id(one) in shards]
         self._parameters = parameters
         watch(self, self._shards, parameters)
-        self._passes = BackwardPasses(self.sync)
+        self._passes = BackwardPasses(self.sync, self.engine.check)
         if self._stage == 3:
             self._layers = LayerHooks(self.module, self._units, self._comm, self._passes)
             self._handles += self._layers.handles
