@@ -8,6 +8,7 @@ little longer than the death itself. Times are of CLOCK_MONOTONIC, which all pro
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -15,6 +16,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -105,23 +107,37 @@ def run_rank(trial: Trial, rank: int, address: str, pipe: int) -> None:
     os.write(pipe, (json.dumps(told) + "\n").encode())
 
 
+@contextlib.contextmanager
+def forked(size: int, run: Callable[[int, int], None]) -> Iterator[tuple[list[int], list[int]]]:
+    """Forks ranks, which call run(rank, pipe); gives processes and pipes, and kills what is left at the end."""
+    processes: list[int] = []
+    pipes: list[int] = []
+    try:
+        for rank in range(size):
+            ours, theirs = os.pipe()
+            process = os.fork()
+            if process == 0:
+                try:
+                    run(rank, theirs)
+                except BaseException as error:
+                    os.write(theirs, (json.dumps({"rank": rank, "error": repr(error), "named": None}) + "\n").encode())
+                finally:
+                    os._exit(0)
+            os.close(theirs)
+            processes.append(process)
+            pipes.append(ours)
+        yield processes, pipes
+    finally:
+        for process in processes:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+        for pipe in pipes:
+            os.close(pipe)
+
+
 def run_trial(trial: Trial, result: Result) -> None:
     address = new_address()
-    processes, pipes = [], []
-    for rank in range(trial.size):
-        ours, theirs = os.pipe()
-        process = os.fork()
-        if process == 0:
-            try:
-                run_rank(trial, rank, address, theirs)
-            except BaseException as error:
-                os.write(theirs, (json.dumps({"rank": rank, "error": repr(error), "named": None}) + "\n").encode())
-            finally:
-                os._exit(0)
-        os.close(theirs)
-        processes.append(process)
-        pipes.append(ours)
-    try:
+    with forked(trial.size, lambda rank, pipe: run_rank(trial, rank, address, pipe)) as (processes, pipes):
         deadline = time.monotonic() + HANG_SECONDS
         lines = [Lines(pipe, deadline) for pipe in pipes]
         for one in lines:
@@ -141,12 +157,6 @@ def run_trial(trial: Trial, result: Result) -> None:
                 result.wrong.append({"trial": asdict(trial), "told": told, "seconds": seconds})
             else:
                 result.seconds.append(seconds)
-    finally:
-        for process in processes:
-            os.kill(process, signal.SIGKILL)
-            os.waitpid(process, 0)
-        for pipe in pipes:
-            os.close(pipe)
     result.kills += len(trial.victims)
 
 

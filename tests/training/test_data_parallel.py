@@ -6,7 +6,7 @@ In float64, the largest difference of every gradient and of 20 losses is at most
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,12 +31,7 @@ MANNERS: tuple[dict[str, Any], ...] = (
 _seeding = threading.Lock()  # held by the rank that draws weights: the generator belongs to the process
 
 
-@pytest.fixture(autouse=True)
-def one_thread_per_rank() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread_per_rank")
 
 
 def seeded(make: Callable[[], Any], seed: int) -> Any:

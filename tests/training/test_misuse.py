@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from hocket.errors import CollectiveMismatch, PeerAborted
+from hocket.errors import CollectiveMismatch, CommunicationError, PeerAborted
 from hocket.training import Coordinator, DataParallel, Momentum, ParameterServer, Sharded, half
 from tests.training.test_data import on_ranks
 
@@ -251,3 +251,28 @@ def test_weights_stay_until_the_gradient_of_the_input_is_computed() -> None:
                 assert x.grad is not None and x.grad.tolist() == [1.0, 4.0]
 
     on_ranks(program, 2)
+
+
+def test_a_rank_that_is_interrupted_tells_the_others() -> None:
+    """Its own later calls raise no KeyboardInterrupt again."""
+
+    def program(comm: Any) -> str:
+        engine = Coordinator(comm)
+        engine.register("a", np.ones(1))
+        engine.prepare()
+        comm.barrier()
+        if comm.rank == 0:
+            engine._rounds.fail(KeyboardInterrupt())
+            with pytest.raises(CommunicationError, match="interrupted by KeyboardInterrupt"):
+                engine.submit("a")
+            with pytest.raises(PeerAborted, match="this rank itself gave up"):
+                engine.close()
+            return "interrupted"
+        with pytest.raises(PeerAborted) as caught:
+            engine.submit("a")
+            engine.flush().wait()
+        assert caught.value.rank == 0
+        engine.close()
+        return "told"
+
+    assert on_ranks(program, 2) == ["interrupted", "told"]

@@ -28,7 +28,7 @@ from hocket.errors import CommunicationError, PeerDied
 from hocket.runtime import new_address
 from hocket.training import Coordinator, DataParallel
 from hocket.training.buckets.slots import Slots
-from tests.runtime.drill import Lines
+from tests.runtime.drill import Lines, forked
 
 ROOT = Path(__file__).parents[2]
 HANG_SECONDS = 60.0
@@ -148,29 +148,10 @@ def run_rank(death: Death, rank: int, address: str, pipe: int) -> None:
 
 def run_trial(death: Death) -> tuple[list[Any], list[float]]:
     """Returns what survivors told that were wrong, and the seconds from the kill to the exception of the others."""
-    address, processes, pipes = new_address(), [], []
-    for rank in range(death.size):
-        ours, theirs = os.pipe()
-        process = os.fork()
-        if process == 0:
-            try:
-                run_rank(death, rank, address, theirs)
-            except BaseException as error:
-                os.write(theirs, (json.dumps({"error": repr(error)}) + "\n").encode())
-            finally:
-                os._exit(0)
-        os.close(theirs)
-        processes.append(process)
-        pipes.append(ours)
-    try:
+    address = new_address()
+    with forked(death.size, lambda rank, pipe: run_rank(death, rank, address, pipe)) as (_, pipes):
         deadline = time.monotonic() + HANG_SECONDS
         told = [json.loads(Lines(pipe, deadline).next() or "{}") for pipe in pipes]
-    finally:
-        for process in processes:
-            os.kill(process, signal.SIGKILL)
-            os.waitpid(process, 0)
-        for pipe in pipes:
-            os.close(pipe)
     wrong, seconds = [], []
     for rank, one in enumerate(told):
         if rank == death.victim:

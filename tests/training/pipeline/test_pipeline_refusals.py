@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,7 @@ from tests.training.pipeline.pipeline_world import operations_of, table_from
 from tests.training.pipeline.runner_cases import DTYPES, WIDTH, make_data, make_stage, on_pipeline, squares
 from tests.training.test_data import on_ranks
 
-
-@pytest.fixture(autouse=True)
-def one_thread_per_rank() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread_per_rank")
 
 
 class Failing(nn.Module):

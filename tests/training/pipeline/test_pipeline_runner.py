@@ -47,13 +47,7 @@ from tests.training.pipeline.runner_cases import (
 from tests.training.test_data import on_ranks
 from tests.training.test_data_parallel import seeded
 
-
-@pytest.fixture(autouse=True)
-def one_thread_per_rank() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread_per_rank")
 
 
 def defined(counts: tuple[int, ...]) -> Iterator[Any]:

@@ -86,7 +86,7 @@ class BackwardHooks:
             self._versions = {name: view._version for name, view in self._views.items()}
 
     def clip(self, max_norm: float) -> float:
-        """Scales the gradients so that their norm together is at most `max_norm`; returns it as it was."""
+        """Scales the gradients so that their norm together is at most `max_norm`; returns the norm before."""
         versions = self._versions or {}
         results = [name for name, version in versions.items() if self._views[name]._version == version]
         norm = float(torch.nn.utils.clip_grad_norm_(list(self.parameters.values()), max_norm))

@@ -8,7 +8,7 @@ tensors, for example the gradients of one backward pass. It ends with `flush` on
     member.py        each rank's part: when to speak, when to launch a batch; the locked state
     names.py         names become numbers, equal on all ranks
     rank_rounds.py   the parts above with a communicator, a lock and a thread
-    waiting.py       what a rank says that waits for long
+    waiting.py       handles of rounds and tensors; what a rank says after a long wait
     coordinator.py   the class that programs use
 
 leader.py and member.py have no clock, no connection and no array: tests/training/ runs thousands of random rounds of

@@ -118,6 +118,7 @@ class Rounds:
         with self.lock:
             self.is_open = False
             if self.failure is None:
+                is_ours = not isinstance(error, CommunicationError)
                 if not isinstance(error, Exception):  # as Ctrl-C: later calls must not raise it again
                     error = CommunicationError(f"the coordinator was interrupted by {type(error).__name__}; close it")
                 self.failure = error
@@ -128,7 +129,7 @@ class Rounds:
                         f"Rank {self.comm.context.rank} was in round {self.member.round} of a coordinator. All ranks "
                         "need equally many rounds: a rank with fewer of them ends with join()."
                     )
-                if not isinstance(error, CommunicationError):
+                if is_ours:
                     self.comm.abort(reason_of(error))
             self._changed.notify_all()
 

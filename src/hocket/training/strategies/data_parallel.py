@@ -38,7 +38,8 @@ class DataParallel(AccumulatesGradients):
     op: "avg", the mean over the ranks that have a gradient (PyTorch's DDP: over all); or "sum", for losses that each
     rank has divided by the size of the whole batch: then ranks may have parts of any length, and none, and the gradient
     is that of one process. buckets: bytes of a bucket, "one" for a single one, None for a collective per gradient.
-    overlap: whether buckets go out while the backward pass goes on. order: as in collectives.
+    overlap: whether buckets go out while the backward pass goes on. order: "fast", "rank" or "invariant", as in
+    collectives. carrier: half("bfloat16") or top_k(0.01), which send fewer bytes.
 
     Ranks begin with rank 0's weights and buffers. A parameter may be unused, on some ranks or on all; a rank whose
     backward pass reaches no parameter calls sync(). Parameters that are frozen, or later unfrozen or replaced, are
@@ -144,7 +145,7 @@ class DataParallel(AccumulatesGradients):
         self._broadcast(int(comm.all_gather(np.array([self._num_rounds])).argmax()))
 
     def clip(self, max_norm: float) -> float:
-        """Scales the gradients so that the norm of all of them together is at most `max_norm`; returns it as it was.
+        """Scales the gradients so that the norm of all of them together is at most `max_norm`; returns the norm before.
 
         Call it after the backward pass: then all ranks have the same gradients, and so the same norm.
         """

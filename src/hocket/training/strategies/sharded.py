@@ -129,7 +129,7 @@ class Sharded(AccumulatesGradients):
         self.engine.flush().wait()
 
     def clip(self, max_norm: float) -> float:
-        """Scales the gradients so that the norm of all of them together is at most `max_norm`; returns it as it was.
+        """Scales the gradients so that the norm of all of them together is at most `max_norm`; returns the norm before.
 
         All ranks call it. The norm is added up in another order than PyTorch's, so it differs from it by rounding.
         """
