@@ -4,11 +4,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-pytest.importorskip("torch")
 
 from hocket.training.buckets.gathers import Gathers
 from hocket.training.buckets.unit_slots import UnitSlots

@@ -149,7 +149,7 @@ def test_several_local_steps_still_learn_the_digits(method: type[LocalSGD]) -> N
 
 @pytest.mark.parametrize("method", [LocalSGD, DiLoCo])
 def test_a_module_is_trained_as_its_parameters_in_numpy_are(method: type[LocalSGD]) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
 
     def program(communicator: Any) -> None:
         module = torch.nn.Linear(3, 2, dtype=torch.float64)
@@ -175,7 +175,8 @@ def test_a_module_is_trained_as_its_parameters_in_numpy_are(method: type[LocalSG
 
 
 def test_the_outer_optimizer_has_the_same_parameters() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     module, other = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
 
     def program(communicator: Any) -> None:

@@ -66,7 +66,7 @@ def test_rounds_are_data_parallelism_in_rank_order_to_the_bit(
 
 
 def test_one_array_is_received_in_place_and_tensors_share_their_memory() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
 
     def program(communicator: Any) -> list[Any]:
         server = ParameterServer(communicator)

@@ -3,32 +3,24 @@
 import contextlib
 import gc
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 
+from hocket.training.strategies.data_parallel import DataParallel
+from hocket.training.strategies.sharded import Sharded
 from tests.training.test_data import on_ranks
-
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
-
-from hocket.training.strategies.data_parallel import DataParallel  # noqa: E402
-from hocket.training.strategies.sharded import Sharded  # noqa: E402
 
 RANDOM = threading.Lock()  # PyTorch has one generator for all threads
 NUM_TOKENS = 11
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread_per_rank")
 
 
 class Network(nn.Module):

@@ -5,17 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from hocket.errors import CollectiveMismatch
+from hocket.training.strategies.sharded import Sharded
 from tests.runtime.test_faults import Ranks
 from tests.training.test_data import on_ranks
-
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-
-from hocket.training.strategies.sharded import Sharded  # noqa: E402
-from tests.training.test_sharded import Branches, made, values_of, wide  # noqa: E402
+from tests.training.test_sharded import Branches, made, values_of, wide
 
 # --- refusals --------------------------------------------------------------------------------------------------------
 

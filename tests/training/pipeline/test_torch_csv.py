@@ -35,7 +35,8 @@ def test_dualpipev_is_the_file_in_the_tests_of_pytorch(tmp_path: Path) -> None:
 
 def orders_of_torch(kind: str, p: int, m: int, v: int) -> list[list[str]]:
     """The cells of a schedule of PyTorch, without the model that its constructor asks for."""
-    schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
+    from torch.distributed.pipelining import schedules
+
     schedule = object.__new__(getattr(schedules, kind))
     rounds = max(1, m // p)
     settings = {
@@ -90,7 +91,8 @@ def test_messages_and_reductions_have_pytorchs_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_pytorch_reads_what_hocket_writes(name: str, tmp_path: Path) -> None:
-    schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
+    from torch.distributed.pipelining import schedules
+
     table = build_table(name, 4, 8)
     write_torch_csv(table, tmp_path / "table.csv", messages=True)
     actions = {
@@ -116,7 +118,8 @@ def test_pytorch_reads_what_hocket_writes(name: str, tmp_path: Path) -> None:
 def test_tables_of_pytorch_are_proved_with_the_messages_that_it_adds(
     kind: str, p: int, m: int, v: int, tmp_path: Path
 ) -> None:
-    schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
+    from torch.distributed.pipelining import schedules
+
     lines = orders_of_torch(kind, p, m, v)
     path = tmp_path / "theirs.csv"
     path.write_text("".join(",".join(line) + "\n" for line in lines))
