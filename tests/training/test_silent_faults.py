@@ -26,7 +26,6 @@ from tests.training.test_data_parallel import (
     assert_equal,
     assert_near,
     gradients_of,
-    one_thread_per_rank,  # noqa: F401 (a fixture that every test here uses)
     part,
     perceptron,
     samples,
@@ -35,6 +34,8 @@ from tests.training.test_data_parallel import (
     together,
     weights_of,
 )
+
+pytestmark = pytest.mark.usefixtures("one_thread_per_rank")
 
 
 class Ordered(nn.Module):
