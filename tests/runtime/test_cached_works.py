@@ -17,8 +17,8 @@ import pytest
 import hocket
 from hocket import ANY_SOURCE, ANY_TAG, _core
 from hocket.errors import CollectiveTimeout, CommunicationError, ForkedUse, PeerAborted
-from hocket.runtime import InFlight, Work, run_ranks
-from hocket.runtime.streams.work import MessageWork
+from hocket.runtime import Work, run_ranks
+from hocket.runtime.streams.work import InFlight, MessageWork
 from tests.runtime.repeating import (
     Arguments,
     Comm,

@@ -77,6 +77,56 @@ def test_the_second_call_like_one_before_skips_python_and_gives_the_same() -> No
     on_all_ranks(results, 3)
 
 
+def messages() -> None:
+    rank = dist.get_rank()
+    other = 1 - rank
+    for turn, tag in itertools.product(range(TURNS), (0, 7, 2**31 - 1)):
+        x, y = (
+            torch.full((3,), float(100 * turn + tag + rank), dtype=torch.float64),
+            torch.zeros(3, dtype=torch.float64),
+        )
+        before = repeated()
+        sent, received = dist.isend(x, other, tag=tag), dist.irecv(y, other, tag=tag)
+        assert repeated() == before + 2 * (turn > 0 or tag > 0)
+        for work in (sent, received):
+            assert isinstance(work, dist.Work) and work.wait() and work.is_completed() and work.is_success()
+            assert work.exception() is None
+        assert torch.equal(y, x - rank + other) and (x._version, y._version) == (0, 1)
+        assert sent.result() == [x] and received.get_future().wait() == [y]
+        assert received.source_rank() == other
+    del x, y, sent, received
+    # Those that are waited for, and those of any rank.
+    y = torch.zeros(3)
+    for turn in range(TURNS):
+        before = repeated()
+        dist.send(torch.full((3,), float(turn)), 1) if rank == 0 else dist.recv(y, 0)
+        dist.send(torch.full((3,), float(turn)), 0) if rank == 1 else dist.recv(y)
+        assert y.tolist() == [float(turn)] * 3
+        assert repeated() == before + 2 * (turn > 0)
+    # What is not in one piece, or has a gradient, is copied or detached by Python each time.
+    for _ in range(TURNS):
+        wide = torch.zeros(6)
+        received = dist.irecv(wide[::2], other)
+        sent = dist.isend(torch.arange(6.0, requires_grad=True)[::2], other)
+        assert received.wait() and sent.wait()
+        assert wide.tolist() == [0.0, 0.0, 2.0, 0.0, 4.0, 0.0]
+        assert repeated() == before + 2
+    for tag in (-1, 2**31, 1.0):
+        with pytest.raises((ValueError, TypeError), match="tag"):
+            dist.isend(torch.zeros(3), other, tag=tag)
+    # Each is kept until it is done, also if the program lets go of it and of its tensor.
+    y = torch.zeros(1 << 16)
+    for _ in range(TURNS):
+        dist.isend(torch.full((1 << 16,), float(rank)), other)
+        gc.collect()
+        dist.recv(y, other)
+        assert y.min() == y.max() == other
+
+
+def test_messages_skip_python_and_do_the_same() -> None:
+    on_all_ranks(messages)
+
+
 def unlike() -> None:
     group = dist.group.WORLD
     assert hits(lambda: dist.all_reduce(torch.ones(2))) == TURNS - 1

@@ -27,18 +27,7 @@ namespace {
 
 // The method ----------------------------------------------------------------------------------------------------------
 
-constexpr Word any_number = 1; // in a key: no object's address
-
 PyTypeObject *array_type = nullptr, *caller_type = nullptr, *method_type = nullptr;
-
-/// Whether a tag is a number of those that a message may have, which is then not part of the key.
-bool take_tag(PyObject *value, std::int64_t &tag) {
-    int overflow = 0;
-    const long number = PyLong_CheckExact(value) ? PyLong_AsLongAndOverflow(value, &overflow) : -1;
-    if (overflow != 0 || number < 0 || number > static_cast<long>(Matcher::max_user_tag)) return false;
-    tag = number;
-    return true;
-}
 
 /// False for arguments that are not plain arrays, constants and lists of counts.
 bool add_arguments(const CachedMethod &method, Arguments &arguments, Key &key) {
@@ -53,9 +42,7 @@ bool add_arguments(const CachedMethod &method, Arguments &arguments, Key &key) {
             if (!add_operand(value, key, i == method.x_at ? operands.x : operands.out)) return false;
             (i == method.x_at ? operands.x_object : operands.out_object) = value;
         } else if (i == method.tag_at || i == method.recv_tag_at) {
-            const bool is_number = take_tag(value, i == method.tag_at ? operands.tag : operands.recv_tag);
-            if (!is_number && value != Py_None && !PyLong_CheckExact(value)) return false;
-            key.add(is_number ? any_number : word_of(value));
+            if (!add_tag(value, key, i == method.tag_at ? operands.tag : operands.recv_tag)) return false;
         } else if (is_constant(value)) {
             key.add(word_of(value));
         } else if (arguments.num_lists == max_lists || !add_counts(key, value)) {
@@ -332,6 +319,16 @@ bool sort_arguments(const CachedMethod &method, PyObject *const *given, std::siz
     return true;
 }
 
+bool add_tag(PyObject *value, Key &key, std::int64_t &tag) {
+    constexpr Word any_number = 1; // no object's address
+    int overflow = 0;
+    const long number = PyLong_CheckExact(value) ? PyLong_AsLongAndOverflow(value, &overflow) : -1;
+    const bool is_tag = overflow == 0 && number >= 0 && number <= static_cast<long>(Matcher::max_user_tag);
+    if (is_tag) tag = number;
+    key.add(is_tag ? any_number : word_of(value));
+    return is_tag || value == Py_None || PyLong_CheckExact(value);
+}
+
 bool add_operand(PyObject *value, Key &key, Memory &memory) {
     if (Py_TYPE(value) == array_type) return add_array(key, *reinterpret_cast<const NumpyArray *>(value), memory);
     nb::dlpack::dltensor tensor;
@@ -349,14 +346,14 @@ CallCache *cache_of(CachedMethod &method, PyObject *self) {
 }
 
 PyObject *call_python(CachedMethod &method, CallCache &cache, const Key &key, const Arguments &arguments,
-                      PyObject *const *given, std::size_t num_given, PyObject *names, PyObject *done) {
+                      PyObject *const *given, std::size_t num_given, PyObject *names, const Unwrap &unwrap) {
     Miss miss;
     const std::uint64_t generation = cache.generation();
     PyObject *const result = PyObject_Vectorcall(method.function, given, num_given, names);
     if (result == nullptr || generation != cache.generation()) return result;
     if (arguments.num_lists > 0 && !is_still(key, method, arguments)) return result;
     try {
-        remember(method, cache, key, arguments, result == done ? Py_None : result, miss);
+        remember(method, cache, key, arguments, unwrap ? unwrap(result) : nb::borrow(result), miss);
     } catch (const std::bad_alloc &) { // the next call like it comes here again
     }
     return result;

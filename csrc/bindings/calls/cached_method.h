@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <nanobind/nanobind.h>
 
 namespace hocket {
@@ -44,12 +45,19 @@ bool sort_arguments(const CachedMethod &method, PyObject *const *given, std::siz
 /// What decides of an array argument, and where it lies. False of one that is not plain.
 bool add_operand(PyObject *value, Key &key, Memory &memory);
 
-/// Calls the Python method, and remembers under the key what that has come to. To return `done` is to return None.
+/// What a method around another one has made of that one's result, turned back into it.
+using Unwrap = std::function<nanobind::object(nanobind::handle)>;
+
+/// Calls the Python method, and remembers under the key what that has come to.
 PyObject *call_python(CachedMethod &method, CallCache &cache, const Key &key, const Arguments &arguments,
-                      PyObject *const *given, std::size_t num_given, PyObject *names, PyObject *done = nullptr);
+                      PyObject *const *given, std::size_t num_given, PyObject *names, const Unwrap &unwrap = {});
 
 /// What remembers the calls of an object; null where it is no Caller.
 CallCache *cache_of(CachedMethod &method, PyObject *self);
+
+/// A tag of those that a message may have is taken into `tag`, and not told from others in the key. False of what is
+/// no whole number.
+bool add_tag(PyObject *value, Key &key, std::int64_t &tag);
 
 /// Puts `call` before a function.
 nanobind::object make_cached_method(const nanobind::object &function, vectorcallfunc call);

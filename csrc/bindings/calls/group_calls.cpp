@@ -1,11 +1,13 @@
 // A cached method of a process group stands before a Python method that makes one call of the group's communicator.
-// Where it waited for that call, the next one like it is run at once; all else goes to the Python method as it came.
+// Where it waited for that call, or only began a message, the next one like it is run at once; all else goes to the
+// Python method as it came.
 
 #include "bindings/calls/group_calls.h"
 
 #include "bindings/calls/cached_method.h"
 #include "bindings/calls/streams.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -23,7 +25,8 @@ namespace {
 /// What a process group has for its cached methods, as its attribute `_calls`.
 struct GroupCalls {
     nb::object communicator;        // a Caller, whose cache it is
-    nb::object finished;            // the work of a call that is over when it returns
+    nb::object finished;            // PyTorch's work of a call that is over when it returns
+    nb::object wrap;                // makes PyTorch's work of one of the communicator and of the message's tensor
     nb::object raise;               // raises in PyTorch's words what a call has raised
     bool paused = false;            // calls are launched together
     std::uint64_t num_repeated = 0; // calls that did not come to Python
@@ -53,7 +56,7 @@ struct OptionsType {
 
 // The interpreter lock guards these.
 std::vector<OptionsType> options_types;
-PyObject *calls_name = nullptr, *profiling_name = nullptr;
+PyObject *calls_name = nullptr, *profiling_name = nullptr, *repeatable_name = nullptr;
 PyObject *profiler = nullptr;          // the dict of PyTorch's module
 PyObject *increment_version = nullptr; // PyTorch's function
 
@@ -87,6 +90,8 @@ bool add_arguments(const CachedMethod &method, Arguments &arguments, Key &key) {
             (i == method.x_at ? operands.x_object : operands.out_object) = value;
         } else if (is_list && PyList_GET_SIZE(value) == 0) {
             key.add(word_of(&PyList_Type));
+        } else if (i == method.tag_at) {
+            if (!add_tag(value, key, operands.tag)) return false;
         } else if (is_constant(value)) {
             key.add(word_of(value));
         } else if (!add_options(value, key)) {
@@ -120,11 +125,25 @@ bool count_versions(const Ready &ready, const Operands &operands) {
     return true;
 }
 
+/// What a Python method got from the communicator and wrapped: None of a call that is over, the work of a message. A
+/// result that stands for more, such as a copy still to be made, is returned as it is, and the call is not remembered.
+nb::object unwrap(const nb::object &finished, nb::handle result) {
+    if (result.is(finished)) return nb::none();
+    const nb::object repeatable = nb::getattr(result, repeatable_name, nb::none());
+    return repeatable.is_none() ? nb::borrow(result) : repeatable;
+}
+
 PyObject *run_again(GroupCalls &calls, Ready &ready, const Operands &operands) {
-    const nb::object finished = calls.finished, raise = calls.raise; // a signal handler may let go of the group
+    // A signal handler may let go of the group.
+    const nb::object finished = calls.finished, wrap = calls.wrap, raise = calls.raise;
     const nb::object x = nb::borrow(operands.x_object), out = nb::borrow(operands.out_object); // lists may change
     ++calls.num_repeated;
-    if (nb::steal(run(ready, operands, count_versions)).is_valid()) return finished.inc_ref().ptr();
+    const auto result = nb::steal(run(ready, operands, count_versions));
+    if (result.is_valid() && work_of(result.ptr()) == nullptr) return Py_NewRef(finished.ptr());
+    if (result.is_valid()) {
+        const std::array given{result.ptr(), x.ptr()};
+        return PyObject_Vectorcall(wrap.ptr(), given.data(), given.size(), nullptr);
+    }
     const nb::python_error error;
     return PyObject_CallOneArg(raise.ptr(), error.value().ptr());
 }
@@ -142,7 +161,8 @@ PyObject *call(PyObject *callable, PyObject *const *given, std::size_t num_flagg
     }
     Ready *const ready = cache->find(key, method.number);
     if (ready == nullptr || ready->running) {
-        return call_python(method, *cache, key, arguments, given, num_given, names, calls->finished.ptr());
+        return call_python(method, *cache, key, arguments, given, num_given, names,
+                           [finished = calls->finished](nb::handle result) { return unwrap(finished, result); });
     }
     if (!ready->fits(arguments.operands)) return PyObject_Vectorcall(method.function, given, num_flagged, names);
     return run_again(*calls, *ready, arguments.operands);
@@ -153,18 +173,19 @@ PyObject *call(PyObject *callable, PyObject *const *given, std::size_t num_flagg
 void bind_group_calls(nb::module_ &module) {
     calls_name = PyUnicode_InternFromString("_calls"); // for good
     profiling_name = PyUnicode_InternFromString("_is_profiler_enabled");
+    repeatable_name = PyUnicode_InternFromString("repeatable");
     nb::class_<GroupCalls>(module, "GroupCalls")
         .def(
             "__init__",
-            [](GroupCalls *self, nb::object communicator, nb::object finished, nb::object raise) {
+            [](GroupCalls *self, nb::object communicator, nb::object finished, nb::object wrap, nb::object raise) {
                 if (profiler == nullptr) {
                     const nb::object module = nb::module_::import_("torch.autograd.profiler");
                     increment_version = nb::module_::import_("torch._C").attr("_increment_version").inc_ref().ptr();
                     profiler = module.attr("__dict__").inc_ref().ptr(); // for good
                 }
-                new (self) GroupCalls{std::move(communicator), std::move(finished), std::move(raise)};
+                new (self) GroupCalls{std::move(communicator), std::move(finished), std::move(wrap), std::move(raise)};
             },
-            "communicator"_a, "finished"_a, "raise_"_a)
+            "communicator"_a, "finished"_a, "wrap"_a, "raise_"_a)
         .def_rw("paused", &GroupCalls::paused)
         .def_ro("num_repeated", &GroupCalls::num_repeated);
     module.def(

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from hocket.runtime.streams.stream import current_stream as current_stream
     from hocket.runtime.streams.stream import raise_failure as raise_failure
     from hocket.runtime.streams.stream import stream as stream
-    from hocket.runtime.streams.work import InFlight as InFlight
     from hocket.runtime.streams.work import Work as Work
     from hocket.runtime.traces.trace import span as span
     from hocket.runtime.traces.trace import trace as trace
@@ -95,7 +94,7 @@ else:
             "ranks.rank_names": ["name_ranks"],
             "rendezvous.star": ["identity"],
             "streams.stream": ["Event", "FOREVER_SECONDS", "Stream", "current_stream", "raise_failure", "stream"],
-            "streams.work": ["InFlight", "Work"],
+            "streams.work": ["Work"],
             "traces.trace": ["span", "trace", "watch_traces"],
             "tuning.fit": ["Costs", "Traits"],
             "tuning.machine_costs": ["MachineCosts"],

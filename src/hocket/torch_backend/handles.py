@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from hocket.errors import HocketError
-from hocket.runtime import InFlight, current_stream, stream
+from hocket.runtime import stream
 from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.tensors import Finish, on_current_stream
 from hocket.torch_backend.told_errors import backend_error, raise_to_torch, told_to_torch
@@ -71,7 +71,9 @@ class FinishedWork(dist.Work):
 class RunningWork(dist.Work):
     """The handle of an operation under way: works of the communicator, and functions that move results into place."""
 
-    kept_by: InFlight | None = None
+    repeatable: Any = None
+    """The communicator's work, if this handle adds nothing to it: then calls like this one are remembered."""
+    _future: Any = None
 
     def __init__(
         self,
@@ -86,7 +88,6 @@ class RunningWork(dist.Work):
         self._futures = futures
         self._finishes = [finish for finish in finishes if finish is not None]
         self._has_finishes = bool(self._finishes)
-        self._future: Any = None
         self._lock = threading.RLock()  # guards _finishes and _future
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -98,9 +99,8 @@ class RunningWork(dist.Work):
         with told_to_torch:
             for work in self.works:
                 work.wait(seconds if seconds > 0 else None)
-        on_current_stream(self._finish if self._has_finishes else None)
-        if current_stream() is None:
-            self._leave()
+        if self._has_finishes:
+            on_current_stream(self._finish)
         return True
 
     def is_completed(self) -> bool:
@@ -112,7 +112,6 @@ class RunningWork(dist.Work):
             raise_to_torch(error)
         if self._failure() is None:
             self._finish()
-        self._leave()
         return True
 
     def is_success(self) -> bool:
@@ -160,8 +159,7 @@ class RunningWork(dist.Work):
     def rest(self, seconds: float | None = None) -> None:
         """Blocks until the operation has ended, with or without an error, or `seconds` have passed for each work."""
         for work in self.works:
-            with contextlib.suppress(Exception), stream(None):
-                work.wait(seconds)
+            rest(work, seconds)
 
     def _outcome(self, _: Any) -> list[Any]:
         try:
@@ -171,10 +169,6 @@ class RunningWork(dist.Work):
             at = TracebackType(None, _PARKED.gi_frame, 0, _PARKED.gi_frame.f_lineno)
             raise error.with_traceback(at) from error.__cause__
         return self.tensors
-
-    def _leave(self) -> None:
-        if self.kept_by is not None:
-            self.kept_by.discard(self)
 
     def _failure(self) -> Any:
         return next((failure for work in self.works if (failure := work.exception()) is not None), None)
@@ -186,6 +180,36 @@ class RunningWork(dist.Work):
             finishes, self._finishes = self._finishes, []
             for finish in finishes:
                 finish()
+
+
+@as_they_are
+class RunningMessage(RunningWork):
+    """The handle of a send or receive of one tensor, which is in place once the message has ended. Each message makes
+    one, so it does as little as it can.
+    """
+
+    def __init__(self, futures: "Futures", work: Any, tensor: Any) -> None:
+        dist.Work.__init__(self)
+        self.repeatable, self.works, self.tensors, self._futures = work, (work,), [tensor], futures
+        self._lock = threading.RLock()
+
+    in_order = _has_finishes = False
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Makes Hocket's current stream wait until the message has ended, as for all handles."""
+        if timeout is not None:
+            return super().wait(timeout)
+        try:
+            self.repeatable.wait()
+        except HocketError as error:
+            raise_to_torch(error)
+        return True
+
+
+def rest(work: Any, seconds: float | None = None) -> None:
+    """Blocks until a work of the communicator has ended, with or without an error, or `seconds` have passed."""
+    with contextlib.suppress(Exception), stream(None):
+        work.wait(seconds)
 
 
 class Futures:

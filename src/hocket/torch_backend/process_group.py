@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,6 @@ from torch._C._distributed_c10d import FakeProcessGroup
 from hocket.errors import CollectiveMismatch, HocketError
 from hocket.runtime import (
     GroupCalls,
-    InFlight,
     at_process_end,
     cached_group_method,
     current_stream,
@@ -32,7 +32,7 @@ from hocket.runtime import (
 from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.computing import observed, record_computing
 from hocket.torch_backend.cuda import launching
-from hocket.torch_backend.handles import FinishedWork, Futures, RunningWork
+from hocket.torch_backend.handles import FinishedWork, Futures, RunningMessage, RunningWork, rest
 from hocket.torch_backend.meeting import Met, Options, meet
 from hocket.torch_backend.monitored import MonitoredBarrier
 from hocket.torch_backend.operands import (
@@ -83,10 +83,9 @@ class ProcessGroup(dist.ProcessGroup):
         self._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
         self._futures = Futures()
         self._monitored_barrier = MonitoredBarrier(self._met.store, given.group_rank, given.group_size)
-        self._calls = GroupCalls(self._comm, _FINISHED, raise_to_torch)
+        self._calls = GroupCalls(self._comm, _FINISHED, partial(RunningMessage, self._futures), raise_to_torch)
         self._sequence = 0  # number of calls that reached Python
         self._coalesced: list[RunningWork] | None = None  # between _start_coalescing and _end_coalescing
-        self._begun = InFlight()
         if (handled := sys.exc_info()[1]) is not None:
             vars(handled)[_HANDLED] = True
         _groups.add(self)
@@ -287,12 +286,14 @@ class ProcessGroup(dist.ProcessGroup):
 
     # Messages ---------------------------------------------------------------------------------------------------------
 
+    @cached_group_method
     def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
         """Sends to a rank; the tensor may be written again once the work is done."""
         tensor = single("send", tensors)
         x = source("send", tensor)
         return self._message("send", self._comm.lower.one_message("send", True, x, dst, tag), tensor, None)
 
+    @cached_group_method
     def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
         """Receives from a rank."""
         tensor = single("recv", tensors)
@@ -333,9 +334,8 @@ class ProcessGroup(dist.ProcessGroup):
         if fails:
             self._finish(time.monotonic(), error)
         else:
-            for work in self._begun.pending():
-                if work.in_order:
-                    work.rest()
+            for work in self._comm.lower.pending(messages=False):
+                rest(work)
             self._finish(time.monotonic() + _GRACE_SECONDS)
         try:
             self._close()
@@ -351,9 +351,9 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _finish(self, deadline: float, error: BaseException | None = None) -> None:
         """Ends the group; operations under way have until the deadline. Ranks that still wait then get the error."""
-        for work in self._begun.pending():
-            work.rest(max(0.0, deadline - time.monotonic()))
-        if self._begun.pending():
+        for work in self._comm.lower.pending():
+            rest(work, max(0.0, deadline - time.monotonic()))
+        if self._comm.lower.pending():
             self._give_up("it left with operations under way" if error is None else reason_of(error))
         elif error is not None:
             self._give_up(reason_of(error), only_later=True)
@@ -370,7 +370,6 @@ class ProcessGroup(dist.ProcessGroup):
             self._comm.close()
         finally:
             self._futures.close()
-            self._begun.clear()
 
     # The way into the communicator ------------------------------------------------------------------------------------
 
@@ -418,7 +417,7 @@ class ProcessGroup(dist.ProcessGroup):
             begun = method(*arguments, **options, async_op=True)
         except HocketError as error:
             raise_to_torch(error)
-        return self._kept(RunningWork([begun], outputs, [finish], self._futures))
+        return self._launched(RunningWork([begun], outputs, [finish], self._futures))
 
     def _sparse(self, tensor: Any, opts: Any, timeout: timedelta | None) -> Any:
         """Runs an allreduce of sparse tensors: several steps in turn, in the caller's thread, as the host."""
@@ -434,11 +433,12 @@ class ProcessGroup(dist.ProcessGroup):
         self._sequence += 1
         with told_to_torch, observed(name, [tensor], self), launching([tensor]):
             begun = self._comm.lower.begin(group, name)
-        return self._kept(RunningWork(begun, [tensor], [finish], self._futures, in_order=False))
+        if finish is None:
+            return self._launched(RunningMessage(self._futures, begun[0], tensor))
+        return self._launched(RunningWork(begun, [tensor], [finish], self._futures, in_order=False))
 
-    def _kept(self, work: RunningWork) -> Any:
-        """Returns the work, and keeps it until it is done."""
-        self._begun.add(work)
+    def _launched(self, work: RunningWork) -> Any:
+        """Returns the work, unless it is one of several that are launched together."""
         if self._coalesced is None:
             return work
         self._coalesced.append(work)
@@ -485,7 +485,7 @@ def _leave_all(error: BaseException | None) -> None:
 
 def _forget_all() -> None:  # in a forked child: operations under way belong to its parent
     while _groups:
-        _groups.pop()._begun.clear()
+        _groups.pop()
 
 
 os.register_at_fork(after_in_child=_forget_all)

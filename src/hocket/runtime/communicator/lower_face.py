@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from hocket.errors import ForkedUse
 from hocket.runtime.choice.select import choose
-from hocket.runtime.streams.work import MessageWork
+from hocket.runtime.streams.work import MessageWork, Work
 
 if TYPE_CHECKING:
     from hocket import _core
@@ -27,6 +28,16 @@ class LowerFace:
         """Begins a message of `one_message`, as isend and irecv do. Raises CommunicationError."""
         works: list[MessageWork] = self._communicator._begin(group, name, None)
         return works
+
+    def pending(self, *, messages: bool = True) -> list[Work]:
+        """Returns the launched operations that are not done; messages: also sends and receives. In a forked child there
+        are none: they belong to its parent.
+        """
+        try:
+            works: list[Work] = self._communicator._works.pending()
+        except ForkedUse:
+            return []
+        return [work for work in works if messages or not isinstance(work, MessageWork)]
 
     def finish(self) -> None:
         """Waits until all operations are done, and leaves the communicator open. Raises CommunicationError."""
