@@ -300,7 +300,7 @@ def test_evaluation_leaves_no_gradients_and_no_history(table: PipelineTable) -> 
 
 @few
 def test_memory_of_activations_is_what_was_proved(table: PipelineTable) -> None:
-    """An output lives from F to W or G: so many are alive when a stage runs, as the proof says, and no more."""
+    """What W needs lives from F to W or G: so many are alive when a stage runs, as the proof says, and no more."""
     x, y = make_data(table.num_microbatches)
 
     def program(runner: Runner, comm: Any) -> int:
@@ -309,7 +309,7 @@ def test_memory_of_activations_is_what_was_proved(table: PipelineTable) -> None:
 
         class Counted(torch.autograd.Function):
             @staticmethod
-            def forward(ctx: Any, value: Any) -> Any:
+            def forward(ctx: Any, value: Any, weight: Any) -> Any:
                 nonlocal peak
                 alive.add(ctx)
                 peak = max(peak, len(alive))
@@ -317,10 +317,11 @@ def test_memory_of_activations_is_what_was_proved(table: PipelineTable) -> None:
 
             @staticmethod
             def backward(ctx: Any, gradient: Any) -> Any:
-                return gradient
+                return gradient, None
 
+        weight = torch.ones((), requires_grad=True)
         for stage in runner.stages.values():
-            stage.register_forward_hook(lambda _module, _inputs, output: Counted.apply(output))
+            stage.register_forward_hook(lambda _module, _inputs, output: Counted.apply(output, weight))
         runner.step(x, y)
         assert not alive
         return peak

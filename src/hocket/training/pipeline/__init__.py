@@ -6,7 +6,8 @@
     pipeline_law.py         the five laws; pipeline_order.py, pipeline_channels.py, deadlock.py: what they need
     pipeline_timing.py      how long a table takes
     torch_csv.py            the files of torch.distributed.pipelining
-    pipeline_runner.py      runs a table with PyTorch; table_run.py, pipeline_messages.py, shared_weights.py: its parts
+    pipeline_runner.py      runs a table with PyTorch; table_run.py, pipeline_messages.py, split_backward.py,
+                            shared_weights.py: its parts
 
     table = build_table("zb-h1", ranks=4, microbatches=8)
     verify_table(table).fewest_messages.tagged

@@ -1,32 +1,22 @@
 """One pass of a rank over the operations of a table, with autograd.
 
-    F   runs the stage, and keeps its input and output
-    B   the gradient of the input; keeps the graph for W
-    W   the gradients of the weights, added to .grad
-    G   both at once
-
-W runs the backward of the stage once more, on the way to its weights: B and W of a stage together take longer than G,
-by up to the time of B.
+F   runs the stage, and keeps its input and output
+B   the gradient of the input; keeps what W needs
+W   the gradients of the weights, added to .grad
+G   both at once
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from hocket.training.pipeline.pipeline_messages import PipelineMessages, RankOperation
+from hocket.training.pipeline.split_backward import SplitBackward
 from hocket.training.pipeline.table import FORWARD, FULL_BACKWARD, WEIGHT_BACKWARD, PipelineTable
 
 Loss = Callable[..., Any]
 """(output of the last stage[, targets]) to a tensor with one element."""
-
-
-class _Held(NamedTuple):
-    """What F leaves for the backward; the gradient of the output is for W."""
-
-    input: Any
-    output: Any
-    gradient: Any = None
 
 
 class TableRun:
@@ -47,10 +37,8 @@ class TableRun:
     ) -> None:
         self._table, self._stages, self._loss, self._messages = table, stages, loss, messages
         self._inputs, self._targets, self._trains = inputs, targets, trains
-        self._weights = {
-            stage: [one for one in module.parameters() if one.requires_grad] for stage, module in stages.items()
-        }
-        self._held: dict[tuple[int, int], _Held] = {}
+        self._held: dict[tuple[int, int], tuple[Any, Any]] = {}  # input and output of F
+        self._split: dict[tuple[int, int], SplitBackward] = {}  # between B and W
         self._last = table.num_stages - 1
         self.losses = torch.zeros(table.num_microbatches, dtype=torch.float64)
 
@@ -87,7 +75,7 @@ class TableRun:
         else:
             self._messages.send(operation, y)
         if self._trains:
-            self._held[operation.stage, operation.microbatch] = _Held(x, y)
+            self._held[operation.stage, operation.microbatch] = x, y
 
     def _loss_of(self, operation: RankOperation, y: Any) -> Any:
         """The part of a micro-batch in the loss of the step."""
@@ -105,7 +93,7 @@ class TableRun:
 
     def _backward(self, operation: RankOperation) -> None:
         cell = operation.stage, operation.microbatch
-        x, y, _ = self._held.pop(cell)
+        x, y = self._held.pop(cell)
         above = None if operation.stage == self._last else self._messages.receive(operation)
         below = None
         if operation.kind == FULL_BACKWARD:
@@ -116,14 +104,10 @@ class TableRun:
                 torch.autograd.backward(y, above)
             below = found[0] if found else None
         else:
-            if y.requires_grad and operation.stage > 0:
-                [below] = torch.autograd.grad(y, x, above, retain_graph=True, allow_unused=True)
-            self._held[cell] = _Held(x, y, above)
+            self._split[cell] = SplitBackward(x if operation.stage > 0 else None, y)
+            below = self._split[cell].input_gradient(above)
         if operation.stage > 0:
             self._messages.send(operation, torch.zeros_like(x) if below is None else below)
 
     def _weight_backward(self, operation: RankOperation) -> None:
-        _, y, above = self._held.pop((operation.stage, operation.microbatch))
-        weights = self._weights[operation.stage]
-        if y.requires_grad and weights:
-            torch.autograd.backward(y, above, inputs=weights)
+        self._split.pop((operation.stage, operation.microbatch)).add_weight_gradients()
