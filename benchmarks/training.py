@@ -17,16 +17,15 @@ In a round the programs take turns. Times are those of the slower rank, and medi
 import argparse
 import json
 import os
-import statistics
 import tempfile
 from collections.abc import Callable
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from arguments import listed, one_of, whole
+from rounds import Figures, Goals, Programs, measured, show
 from torch import nn
 
 import hocket
@@ -40,38 +39,13 @@ LATENCY_SECONDS = 20e-6
 COMPUTING = 1.9  # of a step over a link, in times of communicating
 WIDTH = 512  # of a layer of that model: 1 MiB
 
-Programs = dict[str, Callable[[], object]]
-GOALS = {  # figure -> least or most value, and why it is one
+GOALS: Goals = {
     ("small", "views over per tensor"): (">=", 4.0),
     ("steps", "communication-bound: over DDP on hocket"): ("<=", 1.05),
     ("steps", "communication-bound: Gloo over this"): (">=", 1.3),
     ("links", "125 MB/s: hidden"): (">=", 0.6),
     ("links", "500 MB/s: hidden"): (">=", 0.6),
 }
-
-
-def measured(programs: Programs, num_rounds: int, seconds: float = 0.1) -> dict[str, float]:
-    """Returns the median seconds of a call of each program."""
-    comm = dist.group.WORLD.communicator
-
-    def timed(program: Callable[[], object], num_calls: int) -> float:
-        comm.barrier()
-        started = perf_counter()
-        for _ in range(num_calls):
-            program()
-        spent = np.array([perf_counter() - started])
-        return float(comm.all_reduce(spent, op="max")[0]) / num_calls
-
-    num_calls = {}
-    for name, program in programs.items():
-        for _ in range(5):  # plans, connections; and three rounds until the order is locked
-            program()
-        num_calls[name] = max(1, min(1000, int(seconds / timed(program, 2))))
-    times: dict[str, list[float]] = {name: [] for name in programs}
-    for _ in range(num_rounds):
-        for name, program in programs.items():
-            times[name].append(timed(program, num_calls[name]))
-    return {name: statistics.median(found) for name, found in times.items()}
 
 
 def small(num_rounds: int) -> dict[str, float]:
@@ -232,7 +206,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     arguments = parser.parse_args()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    table: dict[str, dict[str, float]] = {}
+    table: Figures = {}
     for part in arguments.parts:
         if part != "links":
             table[part] = run(part, arguments.ranks, arguments.rounds)
@@ -246,17 +220,7 @@ def main() -> None:
         print(json.dumps(table))
         return
     for part, figures in table.items():
-        print(f"{part}, {arguments.ranks} ranks")
-        for name, value in figures.items():
-            print(f"  {name:<58} {value:>10.2f}{verdict(part, name, value)}")
-
-
-def verdict(part: str, name: str, value: float) -> str:
-    if (part, name) not in GOALS:
-        return ""
-    sign, goal = GOALS[part, name]
-    reached = value >= goal if sign == ">=" else value <= goal
-    return f"   goal {sign} {goal:g}: {'reached' if reached else 'missed'}"
+        show(part, arguments.ranks, figures, GOALS)
 
 
 if __name__ == "__main__":

@@ -114,6 +114,15 @@ def test_lecture_workload() -> None:
     assert found == [["577.152", "576.001", "13.652", "12.546"], ["577.152", "576.001", "577.152", "576.046"]]
 
 
+def test_pipeline() -> None:
+    rates = ["27.3%", "11.1%"]
+    for line, name, rate in zip(commands("pipeline.py"), ("lecture", "zb-h1"), rates, strict=True):
+        first, second = shell(line).splitlines()
+        assert first == f"{name}: bubble rate {rate} where F, B and W take the same time"
+        loss, alone = re.findall(r"\d\.\d{4}", second)
+        assert loss == alone and float(loss) < 0.3
+
+
 @pytest.mark.parametrize("example", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
 def test_every_example_is_tested(example: str) -> None:
     """In this file, or in its own file."""
