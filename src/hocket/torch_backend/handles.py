@@ -17,6 +17,7 @@ from hocket.torch_backend.compiling import as_they_are
 from hocket.torch_backend.tensors import Finish, on_current_stream
 from hocket.torch_backend.told_errors import backend_error, raise_to_torch, told_to_torch
 
+_begin_work = dist.Work.__init__
 _PATIENCE_SECONDS = 0.05  # for the callbacks of a future, before another thread sets the next futures
 
 
@@ -188,12 +189,12 @@ class RunningMessage(RunningWork):
     one, so it does as little as it can.
     """
 
-    def __init__(self, futures: "Futures", work: Any, tensor: Any) -> None:
-        dist.Work.__init__(self)
-        self.repeatable, self.works, self.tensors, self._futures = work, (work,), [tensor], futures
-        self._lock = threading.RLock()
-
     in_order = _has_finishes = False
+    _lock = threading.RLock()  # of all messages: none waits while it holds it
+
+    def __init__(self, futures: "Futures", work: Any, tensor: Any) -> None:
+        _begin_work(self)
+        self.repeatable, self.works, self.tensors, self._futures = work, (work,), [tensor], futures
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Makes Hocket's current stream wait until the message has ended, as for all handles."""
