@@ -356,6 +356,24 @@ def test_the_line_of_a_call_that_has_returned_is_named_when_it_turns_out_wrong(a
         assert re.search(rf"\(broadcast at [^ ]*test_mismatch\.py:{lines[0]}\): 0 on rank 0; 1 on rank 1;", text), text
 
 
+def call_in_a_thread() -> str:
+    comm = hocket.init()
+    if comm.rank == 1:
+        with pytest.raises(CollectiveMismatch) as caught:
+            comm.all_reduce(np.ones(4))
+        return str(caught.value)
+    threading.excepthook = lambda _: None  # of this process; it would print the same error
+    thread = threading.Thread(target=comm.broadcast, args=(np.ones(4),))
+    thread.start()
+    thread.join()
+    return ""
+
+
+def test_no_line_is_named_of_a_thread_that_runs_nothing_of_the_program() -> None:
+    _, text = run_ranks(call_in_a_thread, 2)
+    assert re.search(rf"broadcast on rank 0; all_reduce on rank 1 {HERE.format('[0-9]+')}", text), text
+
+
 def test_a_difference_of_works_that_nobody_waits_for_is_raised_as_they_close() -> None:
     def main() -> str:
         with pytest.raises(CollectiveMismatch) as caught, hocket.init() as comm:

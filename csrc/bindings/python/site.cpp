@@ -19,7 +19,8 @@ bool is_inside(const nb::dict &globals) {
     PyObject *const name = PyDict_GetItemString(globals.ptr(), "__name__");
     const char *const module = name != nullptr && PyUnicode_Check(name) != 0 ? PyUnicode_AsUTF8(name) : nullptr;
     if (module == nullptr) PyErr_Clear();
-    return module != nullptr && (is_of(module, "hocket") || is_of(module, "torch"));
+    // Below the first function of a thread is Python's own module, which says nothing about the program.
+    return module != nullptr && (is_of(module, "hocket") || is_of(module, "torch") || is_of(module, "threading"));
 }
 
 } // namespace
