@@ -6,8 +6,8 @@ from collections import defaultdict
 import numpy as np
 
 from hocket.schedule import Schedule, reference
+from hocket.schedule.msccl.contents import Cells
 from hocket.schedule.msccl.program import span
-from hocket.schedule.msccl.reader import Cells
 from hocket.schedule.msccl.text import parse
 
 # A GPU is a list of blocks (send, recv, chan, *steps), a step like "rrc i0 s2 *2 <1.3"

@@ -16,14 +16,14 @@ ChunkSpot = tuple[int, Buffer, int]  # rank, buffer of the schedule, chunk
 class MscclFold:
     """What becomes one row group: the operands, folded in their order, into a location.
 
-    An operand is a location and the fold whose result it holds, or None for content from the start. `at` and `line`
-    belong to the instruction.
+    An operand is a location and the fold whose result it holds, or None for content from the start. `at` is the number
+    of the instruction, and `site` says where it stands in the file.
     """
 
     into: ChunkSpot
     operands: "list[tuple[ChunkSpot, MscclFold | None]]"
     at: int
-    line: int
+    site: str
 
 
 Value = tuple[ChunkSpot, MscclFold | None]
@@ -51,7 +51,7 @@ def without_detours(folds: Sequence[MscclFold]) -> list[MscclFold]:
                 operands += source.operands
             else:
                 operands.append((location, source))
-        made[fold] = MscclFold(fold.into, operands, fold.at, fold.line)
+        made[fold] = MscclFold(fold.into, operands, fold.at, fold.site)
     return [fold for fold in made.values() if fold not in gone]
 
 
@@ -124,11 +124,11 @@ def _edges(folds: Sequence[MscclFold]) -> tuple[list[tuple[int, int, int]], set[
     return edges, overdue
 
 
-def repeats_of(folds: Sequence[MscclFold], steps: Sequence[int], source: str) -> tuple[tuple[Repeat, ...], int]:
+def repeats_of(folds: Sequence[MscclFold], steps: Sequence[int]) -> tuple[tuple[Repeat, ...], int]:
     """The steps of a schedule with their rows, and how many chunks of scratch they use: as many as they name."""
     slots: dict[int, dict[int, int]] = defaultdict(dict)
     rows: list[list[tuple[Any, ...]]] = [[] for _ in range(max(steps, default=-1) + 1)]
-    lines = [0] * len(rows)
+    sites = [""] * len(rows)
 
     def placed(location: ChunkSpot) -> ChunkSpot:
         rank, buffer, chunk = location
@@ -138,13 +138,13 @@ def repeats_of(folds: Sequence[MscclFold], steps: Sequence[int], source: str) ->
 
     for step, fold in sorted(zip(steps, folds, strict=True), key=lambda item: (item[0], item[1].into)):
         old_first = fold.operands[0][0] == fold.into  # The old content needs no row.
-        lines[step] = lines[step] or fold.line
+        sites[step] = sites[step] or fold.site
         to, into, at = placed(fold.into)
         for i, (location, _) in enumerate(fold.operands):
             if i or not old_first:
                 rank, buffer, chunk = placed(location)
                 rows[step].append((rank, to, buffer, into, chunk, at, 1, 1, i > 0))
-    repeats = tuple(Repeat(_step(of_step), site=f"{source}:{line}") for of_step, line in zip(rows, lines, strict=True))
+    repeats = tuple(Repeat(_step(of_step), site=site) for of_step, site in zip(rows, sites, strict=True))
     return repeats, max((len(of_rank) for of_rank in slots.values()), default=0)
 
 

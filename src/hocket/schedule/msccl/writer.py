@@ -14,7 +14,7 @@ from hocket.schedule.msccl.blocks import Op, thread_blocks
 from hocket.schedule.msccl.program import MAX_COUNT, Instruction, Program, Spot, can_run, span
 from hocket.schedule.msccl.reader import schedule_of
 from hocket.schedule.msccl.text import SPELLINGS, format_program, parse
-from hocket.schedule.proof.verify import verify
+from hocket.schedule.proof.verify import Certificate, verify
 
 
 def write(schedule: Schedule, name: str = "hocket") -> str:
@@ -29,13 +29,18 @@ def write(schedule: Schedule, name: str = "hocket") -> str:
         raise ScheduleError(f"MSCCL XML: expected a collective that it has, {known}; found {schedule.collective}")
     expected = verify(schedule, laws=(1, 2, 4))
     text = format_program(program_of(schedule, name))
-    found = verify(schedule_of(parse(text, "MSCCL XML")), laws=(1, 2, 4))
+    check_reread(schedule, expected, schedule_of(parse(text, "MSCCL XML")), "MSCCL XML")
+    return text
+
+
+def check_reread(schedule: Schedule, expected: Certificate, reread: Schedule, what: str) -> None:
+    """ScheduleError unless what was read again has the labels of the schedule, whose certificate is given."""
+    found = verify(reread, laws=(1, 2, 4))
     if found.labels != expected.labels:
         changed = ", ".join(sorted(expected.labels ^ found.labels))
         why = f"its instructions fold two operands at a time and round each time, and {_widest(schedule)}"
-        raise ScheduleError(f"MSCCL XML: expected the same labels when read again; found a change of {changed}: {why}")
+        raise ScheduleError(f"{what}: expected the same labels when read again; found a change of {changed}: {why}")
     assert (found.sent, found.root) == (expected.sent, expected.root)
-    return text
 
 
 def program_of(schedule: Schedule, name: str) -> Program:
