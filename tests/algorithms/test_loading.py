@@ -71,7 +71,10 @@ def test_finding_by_name_or_file(tmp_path: Path) -> None:
             (str(file), "gather"),
             r"for gather, but .*own.py has none; found .*own.py'; it has star \(broadcast\), wrong \(barrier\)$",
         ),
-        ((str(tmp_path / "other.py"),), "expected an algorithm, FILE.py, FILE.py:NAME or FILE.xml; found no file"),
+        (
+            (str(tmp_path / "other.py"),),
+            "expected an algorithm, FILE.py, .*, FILE.xml or FILE.json; found no file",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             find(*arguments)

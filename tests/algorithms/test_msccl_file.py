@@ -68,7 +68,7 @@ def test_what_a_file_cannot_be(tmp_path: Path) -> None:
     (one,) = find(EXAMPLE)
     with pytest.raises(ValueError, match=r"expected exactly 4 ranks, found 3"):
         one.build(3)
-    with pytest.raises(ValueError, match=r"expected an algorithm, .* FILE.xml; found no file 'nowhere.xml'"):
+    with pytest.raises(ValueError, match=r"expected an algorithm, .* FILE.json; found no file 'nowhere.xml'"):
         find("nowhere.xml")
     with pytest.raises(
         ValueError, match=r"expected an algorithm, one of those in .*, ring \(all_reduce\); found .*:tree"

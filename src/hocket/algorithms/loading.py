@@ -13,7 +13,7 @@ from hocket.algorithms.user_code import blamed_on, modules_beside, print_aside
 from hocket.errors import ScheduleError, did_you_mean
 from hocket.schedule import find_collective
 
-_NAMED = re.compile(r"(.+\.(?:py|xml)):(.*)", re.DOTALL)  # FILE.py:NAME; the last such colon ends the file name
+_NAMED = re.compile(r"(.+\.(?:py|xml|json)):(.*)", re.DOTALL)  # FILE.py:NAME; the last such colon ends the file name
 
 _loading = threading.RLock()  # One file at a time, because a file's algorithms are those that were added while it ran.
 _running: set[Path] = set()  # Files that are being run; guarded by _loading.
@@ -39,7 +39,7 @@ def find(reference: str | Algorithm, collective: str | None = None) -> list[Algo
         )
     known, path = list(ALGORITHMS.values()), ""
     found = [one for one in known if one.name == reference]
-    if not found and (_split(reference)[0].endswith((".py", ".xml")) or Path(reference).is_file()):
+    if not found and (_split(reference)[0].endswith((".py", ".xml", ".json")) or Path(reference).is_file()):
         path, known = _split(reference)[0], load(reference)
         found = known
     fitting = [one for one in found if collective in (None, one.collective)]
@@ -61,8 +61,9 @@ def only(reference: str | Algorithm, fitting: Sequence[Algorithm]) -> Algorithm:
 def load(reference: str) -> list[Algorithm]:
     """The algorithms that a user's file registers: "my_algorithm.py", or "my_algorithm.py:name" for one of them.
 
-    An MSCCL file, "FILE.xml", has one algorithm, which is not registered. Any other file runs every time that it is
-    loaded. The modules beside it that it imports run again too, unless the program itself has imported them.
+    A file of MSCCL, "FILE.xml", or MSCCL++, "FILE.json", has one algorithm, which is not registered. Any other file
+    runs every time that it is loaded. The modules beside it that it imports run again too, unless the program itself
+    has imported them.
     What any other module registers when it is imported belongs to the file that imports it first. Nothing is
     proved: a communicator proves an algorithm for its own rank count before it runs there. What the file prints goes to
     standard error. ValueError if the file registers no
@@ -70,8 +71,8 @@ def load(reference: str) -> list[Algorithm]:
     """
     path, name = _split(reference)
     if not Path(path).is_file():
-        raise ValueError(f"expected an algorithm, FILE.py, FILE.py:NAME or FILE.xml; found no file {path!r}")
-    if path.endswith(".xml"):
+        raise ValueError(f"expected an algorithm, FILE.py, FILE.py:NAME, FILE.xml or FILE.json; found no file {path!r}")
+    if path.endswith((".xml", ".json")):
         one = algorithm_of(path)
         if name not in ("", one.name):
             raise _unknown(reference, None, [one], path)

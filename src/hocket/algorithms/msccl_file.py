@@ -1,11 +1,11 @@
-"""An algorithm from an MSCCL file: one schedule, for one rank count, proved like any other."""
+"""An algorithm from a file of MSCCL (XML) or MSCCL++ (JSON): one schedule, for one rank count, proved like others."""
 
 from dataclasses import replace
 from pathlib import Path
 
 from hocket.algorithms.layout import Layout
 from hocket.algorithms.registry import Algorithm
-from hocket.schedule import Schedule, msccl
+from hocket.schedule import Schedule, msccl, mscclpp
 
 
 def algorithm_of(path: str) -> Algorithm:
@@ -13,10 +13,16 @@ def algorithm_of(path: str) -> Algorithm:
     here.
 
     A broadcast or reduce works for every root: each rank then does what another rank does in the file. ScheduleError,
-    with line, gpu, tb and step, if the file is malformed.
+    with gpu, tb and step or op, if the file is malformed.
     """
-    program = msccl.read_program(Path(path))
-    schedule = msccl.schedule_of(program)
+    if path.endswith(".json"):
+        plan, source = mscclpp.read_plan(path)
+        schedule, name = mscclpp.schedule_of_plan(plan, source), plan.name
+        kind, num_blocks = "MSCCL++ plan", sum(len(gpu.threadblocks) for gpu in plan.gpus)
+    else:
+        program = msccl.read_program(Path(path))
+        schedule, name = msccl.schedule_of(program), program.name
+        kind, num_blocks = "MSCCL file", sum(map(len, program.blocks))
     num_ranks = schedule.num_ranks
 
     def produce(layout: Layout) -> Schedule:
@@ -24,8 +30,8 @@ def algorithm_of(path: str) -> Algorithm:
 
     return Algorithm(
         collective=schedule.collective,
-        name=program.name or Path(path).stem,
-        doc=f"An MSCCL file for {num_ranks} GPUs with {sum(map(len, program.blocks))} thread blocks.",
+        name=name or Path(path).stem,
+        doc=f"An {kind} for {num_ranks} GPUs with {num_blocks} thread blocks.",
         source=f"{path}:1",
         produce=produce,
         ranks=(f"exactly {num_ranks}", lambda p: p == num_ranks),

@@ -121,10 +121,10 @@ def verify(
 ) -> Proof:
     """Proves an algorithm for rank counts, every root, and both alias modes. A broken law is in the result's failures.
 
-    algorithm: what @hocket.algorithm returns, a name, FILE.py, FILE.py:NAME or FILE.xml; None means all built-in ones,
-    or those of `collective`. ranks: 4, "1-16" (the default), "2,4,8", or numbers. groups, dims: for algorithms that
-    take them; they also set the number of ranks. progress wraps the iterator of finished jobs, whose number it is
-    given. Raises ValueError for a bad argument. A file that cannot run is a failure, too.
+    algorithm: what @hocket.algorithm returns, a name, FILE.py, FILE.py:NAME, FILE.xml or FILE.json; None means all
+    built-in ones, or those of `collective`. ranks: 4, "1-16" (the default), "2,4,8", or numbers. groups, dims: for
+    algorithms that take them; they also set the number of ranks. progress wraps the iterator of finished jobs, whose
+    number it is given. Raises ValueError for a bad argument. A file that cannot run is a failure, too.
     """
     layout = read_layout(groups, dims)
     given, there = dict(zip(("groups", "dims"), layout, strict=True)), ranks_of_layout(*layout)

@@ -115,10 +115,10 @@ def show(
 ) -> ShownSchedule | ShownCollective:
     """Returns the steps of an algorithm, or what a collective does, for 4 ranks unless it says otherwise.
 
-    algorithm: a name, FILE.py, FILE.py:NAME, FILE.xml, what @hocket.algorithm returns, or a schedule; or the name of a
-    collective, which shows what each rank holds before and after. collective: needed if several have an algorithm of
-    this name; without it all_reduce is taken, if it has one. groups, dims: for algorithms that take them; they also set
-    the number of ranks. Raises ValueError for a bad argument. A broken law is in `breach`.
+    algorithm: a name, FILE.py, FILE.py:NAME, FILE.xml, FILE.json, what @hocket.algorithm returns, or a schedule; or
+    the name of a collective, which shows what each rank holds before and after. collective: needed if several have an
+    algorithm of this name; without it all_reduce is taken, if it has one. groups, dims: for algorithms that take them;
+    they also set the number of ranks. Raises ValueError for a bad argument. A broken law is in `breach`.
     """
     named = _collective_named(algorithm)
     if named is not None:

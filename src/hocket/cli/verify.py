@@ -12,7 +12,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from hocket.cli.argument_types import add_layout, add_pipeline, collective_name, rank_counts
 
     parser.add_argument(
-        "algorithm", nargs="?", metavar="NAME", help="a built-in algorithm, or FILE.py, FILE.py:NAME, FILE.xml"
+        "algorithm",
+        nargs="?",
+        metavar="NAME",
+        help="a built-in algorithm, FILE.py, FILE.py:NAME, FILE.xml or FILE.json",
     )
     parser.add_argument("--all", action="store_true", help="all built-in algorithms (the default without NAME)")
     parser.add_argument("--collective", type=collective_name, help="only algorithms for this collective")

@@ -25,6 +25,7 @@ _OPTIONS = {  # the views that accept an option, if not all do
     "dims": (_ALGORITHMS,),
     "svg": (_ALGORITHMS, "topology", "pipeline"),
     "msccl": (_ALGORITHMS,),
+    "mscclpp": (_ALGORITHMS,),
     "hosts": ("choice",),
     "order": ("choice",),
     "tuner_file": ("choice",),
@@ -47,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "algorithm",
         metavar="NAME",
-        help="a built-in algorithm, for example ring; or FILE.py, FILE.py:NAME, FILE.xml; or a collective, for example "
-        f"broadcast: what each rank holds before and after; or a view: {views}",
+        help="a built-in algorithm, for example ring; or FILE.py, FILE.py:NAME, FILE.xml, FILE.json; or a collective, "
+        f"for example broadcast: what each rank holds before and after; or a view: {views}",
     )
     parser.add_argument(
         "subject",
@@ -67,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--svg", metavar="FILE", help="draw the picture to FILE instead; - is standard output")
     parser.add_argument("--msccl", metavar="FILE.xml", help="also write the schedule as MSCCL XML")
+    parser.add_argument("--mscclpp", metavar="FILE.json", help="also write the schedule as a plan of MSCCL++")
     for name in _VIEWS:
         _view(name).add_arguments(parser.add_argument_group(f"hocket show {name}"))
 
@@ -81,16 +83,20 @@ def run(arguments: argparse.Namespace) -> int:
         return returned
     from hocket.answers import ShownCollective, show
     from hocket.cli.writable import say_written
-    from hocket.schedule import msccl
+    from hocket.schedule import msccl, mscclpp
 
     names = ("collective", "ranks", "root", "groups", "dims")
     shown = show(arguments.algorithm, **{name: getattr(arguments, name) for name in names})
     breach = None if isinstance(shown, ShownCollective) else shown.breach
-    if arguments.msccl is not None:
-        if isinstance(shown, ShownCollective):
-            raise ValueError(f"--msccl belongs to algorithms; found {arguments.algorithm!r}; leave it out")
-        saving.write(arguments.msccl, msccl.write(shown.schedule, shown.name))
-        say_written(arguments.msccl)
+    for option, file, write in (
+        ("--msccl", arguments.msccl, msccl.write),
+        ("--mscclpp", arguments.mscclpp, mscclpp.write),
+    ):
+        if file is not None:
+            if isinstance(shown, ShownCollective):
+                raise ValueError(f"{option} belongs to algorithms; found {arguments.algorithm!r}; leave it out")
+            saving.write(file, write(shown.schedule, shown.name))
+            say_written(file)
     if arguments.svg == "-":
         print(shown.svg(), end="")
     elif arguments.svg is not None:

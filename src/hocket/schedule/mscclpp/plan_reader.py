@@ -1,0 +1,124 @@
+"""From a plan to a schedule: which values its ops move, and the earliest step for each.
+
+A proof covers one call. That a call does not disturb the one before it, whose last ops may still run on another GPU, is
+up to the plan: those that `plan_writer` makes begin with signals that say so.
+"""
+
+from pathlib import Path
+
+from hocket.errors import ScheduleError
+from hocket.schedule.collective import COLLECTIVES
+from hocket.schedule.ir import Schedule
+from hocket.schedule.msccl.contents import Cell, CellContents, find_race
+from hocket.schedule.msccl.folds import earliest_steps, without_detours
+from hocket.schedule.msccl.program import Program
+from hocket.schedule.msccl.reader import schedule_from
+from hocket.schedule.msccl.text import num_chunks
+from hocket.schedule.mscclpp.execution_plan import (
+    SPELLINGS_IN_PLANS,
+    ExecutionPlan,
+    parse_plan,
+    refuse_op,
+    where_op,
+)
+from hocket.schedule.mscclpp.plan_flow import PlanFlow
+from hocket.schedule.mscclpp.plan_moves import Move, Moves, parts_of_chunk
+
+
+def read(file: str | Path) -> Schedule:
+    """The schedule of a plan: its path, or its text, which begins with "{". It is not proved here.
+
+    If the file does not tell the root, it is the first root for which the plan does what the collective promises.
+    ScheduleError, with gpu, tb and op, where the file is malformed or does what no schedule can say; OSError if it
+    cannot be read.
+    """
+    plan, source = read_plan(file)
+    return schedule_of_plan(plan, source)
+
+
+def read_plan(file: str | Path) -> tuple[ExecutionPlan, str]:
+    """What the file says, and its name for messages; arguments and errors as for read."""
+    if isinstance(file, str) and file.lstrip().startswith("{"):
+        return parse_plan(file, "MSCCL++ plan"), "MSCCL++ plan"
+    try:
+        return parse_plan(Path(file).read_text(encoding="utf-8"), str(file)), str(file)
+    except UnicodeDecodeError as error:
+        raise ScheduleError(f"{file}: expected JSON in UTF-8; found {error}") from None
+
+
+def schedule_of_plan(plan: ExecutionPlan, source: str) -> Schedule:
+    """The schedule of a plan."""
+    parts = parts_of_chunk(plan)
+    program = _program(plan, source, parts)
+    moves_of = Moves(plan, program, parts)
+    flow = PlanFlow(plan, source)
+    moves = [moves_of.of(node) for node in flow.nodes]
+    race = find_race([_uses(one, moves_of) for one in moves], flow.before)
+    if race is not None:
+        node, other = (flow.nodes[i] for i in race)
+        expected = "ops that use a chunk of which one stores it to be ordered, also by a nop between them"
+        refuse_op(source, node.at, node.op, expected, f"no order between it and {where_op(other.at, other.op)}")
+    contents = CellContents(program, moves_of.cells)
+    for i, (node, of_node) in enumerate(zip(flow.nodes, moves, strict=True)):
+        for move in of_node:
+            _run(contents, i, f"{source}: {where_op(node.at, node.op)}", move)
+    contents.leave_in_place(source)
+    folds = without_detours(contents.folds)
+    steps = earliest_steps(folds)
+    if steps is None:  # What waits in scratch may have to.
+        folds = contents.folds
+        steps = earliest_steps(folds)
+        assert steps is not None  # They have run one after the other.
+    return schedule_from(program, folds, steps)
+
+
+def _program(plan: ExecutionPlan, source: str, parts: int) -> Program:
+    """What the plan says as a whole, in parts of chunks, without thread blocks. ScheduleError if chunks do not fit."""
+    names = {spelling: name for name, spelling in SPELLINGS_IN_PLANS.items()}
+    if plan.collective not in names:
+        raise ScheduleError(f"{source}: expected collective one of {', '.join(names)}; found {plan.collective[:40]!r}")
+    if plan.protocol not in ("Simple", "LL"):
+        raise ScheduleError(f"{source}: expected protocol Simple or LL; found {plan.protocol[:40]!r}")
+    name, num_ranks = names[plan.collective], len(plan.gpus)
+    chunks = max(plan.gpus[0].input_chunks, plan.gpus[0].output_chunks)
+    scratch = [gpu.scratch_chunks * parts for gpu in plan.gpus]
+    root = plan.root if isinstance(plan.root, int) and COLLECTIVES[name].rooted else None
+    none: list[list[object]] = [[] for _ in plan.gpus]
+    program = Program(plan.name, name, plan.inplace, chunks, 0, none, scratch, root, source)  # type: ignore[arg-type]
+    multiple = num_ranks if COLLECTIVES[name].blocks != "one" else 1
+    if chunks % multiple:
+        raise ScheduleError(f"{source}: gpu 0: expected a multiple of {multiple} chunks; found {chunks}")
+    if root is not None and root >= num_ranks:
+        raise ScheduleError(f"{source}: expected root below {num_ranks}; found {root}")
+    for gpu in plan.gpus:
+        found, expected = (gpu.input_chunks, gpu.output_chunks), num_chunks(program, num_ranks)
+        if found != expected:
+            words = f"input_chunks={expected[0]} and output_chunks={expected[1]} of {plan.collective}"
+            raise ScheduleError(f"{source}: gpu {gpu.id}: expected {words}; found {found[0]} and {found[1]}")
+    program.num_chunks *= parts
+    return program
+
+
+def _uses(moves: list[Move], moves_of: Moves) -> tuple[set[Cell], set[Cell]]:
+    """The cells that an op reads, and those it stores to. A copy onto itself only reads."""
+    reads: set[Cell] = set()
+    writes: set[Cell] = set()
+    for move in moves:
+        into = move.cells(move.into, moves_of.cells)
+        operands = [move.cells(one, moves_of.cells) for one in move.operands]
+        reads.update(*operands)
+        writes.update(into if operands != [into] else ())
+    return reads, writes
+
+
+def _run(contents: CellContents, at: int, site: str, move: Move) -> None:
+    """Note what a move folds: two operands at a time, because the executor rounds after each of them."""
+    cells = contents.cells
+    for into, *operands in zip(*(move.cells(one, cells) for one in (move.into, *move.operands)), strict=True):
+        values = [contents.now(cell) for cell in operands]
+        location = contents.store(into)
+        while len(values) > 2:
+            kept = location if location not in [one for one, _ in values[2:]] else contents.slot(into[0])
+            contents.fold(at, site, kept, values[:2])
+            values[:2] = [(kept, contents.writer[kept])]
+        contents.fold(at, site, location, values)
