@@ -37,20 +37,22 @@ class Cells:
         return set(reads), set() if one.name == "cpy" and reads == writes else set(writes)
 
 
-def find_race(uses: Sequence[tuple[set[Cell], set[Cell]]], before: Sequence[int]) -> tuple[int, int] | None:
+def find_race(
+    uses: Sequence[tuple[set[Cell], set[Cell]]], before: Sequence[int], read_before: Sequence[int]
+) -> tuple[int, int] | None:
     """Two instructions that use a cell that one of them stores to, and that nothing orders: the later one first.
 
     `uses` has the cells that each instruction reads, and those it stores to; `before`, as bits, which instructions have
-    ended before it.
+    ended before it, and `read_before` those that have at least read what they read.
     """
     stored: dict[Cell, int] = {}
     used: dict[Cell, list[int]] = defaultdict(list)
     for i, (reads, writes) in enumerate(uses):
         for cell in reads | writes:
-            others = [stored[cell]] if cell in stored else []
-            others += used[cell] if cell in writes else []
-            for other in others:
-                if not before[i] >> other & 1:
+            if cell in stored and not before[i] >> stored[cell] & 1:
+                return i, stored[cell]
+            for other in used[cell] if cell in writes else []:
+                if not read_before[i] >> other & 1:
                     return i, other
         for cell in reads:
             used[cell].append(i)

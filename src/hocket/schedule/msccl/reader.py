@@ -80,7 +80,7 @@ def _holds(schedule: Schedule) -> bool:
 def check_races(flow: Flow) -> None:
     """ScheduleError where two instructions touch one chunk, one of them storing to it, and nothing orders them."""
     cells = Cells(flow.program)
-    race = find_race([cells.used_by(node) for node in flow.nodes], flow.before)
+    race = find_race([cells.used_by(node) for node in flow.nodes], flow.before, flow.before)
     if race is not None:
         found = f"no order between it and {where(flow.nodes[race[1]])}"
         expected = "steps that use a chunk of which one stores it to be ordered"

@@ -190,7 +190,9 @@ def refuse_op(source: str, at: tuple[int, int, int], op: PlanOp, expected: str, 
 
 
 def where_op(at: tuple[int, int, int], op: PlanOp) -> str:
-    """Where an op stands, in words; `at` is (gpu, tb, number)."""
+    """Where an op stands, in words; `at` is (gpu, tb, number), with tb -1 for the start and the end of a GPU's call."""
+    if at[1] < 0:
+        return f"gpu {at[0]}, the {op.name} of its call"
     return f"gpu {at[0]}, tb {at[1]}, op {at[2]} ({op.name})"
 
 

@@ -2,11 +2,15 @@
 
 The threads of a block run its ops without waiting for each other. Only a nop or a barrier orders what stands before it
 and what stands after it; a signal, a wait or a semaphore carries this order to another block only if a nop stands
-between it and the data. A relaxed signal orders nothing. A put through a port has ended when a later signal on its
-channel has arrived, or when a later flush has ended.
+between it and the data. A relaxed signal tells only that a call has begun and what has been read. A put through a port
+has ended when a later signal on its channel has arrived, or when a later flush has ended.
+
+A call begins and ends on each GPU at a time of its own. Before it begins there, and after it has ended, the memory of
+this GPU is not the call's.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -29,9 +33,12 @@ _SIGNALS = ("signal", "rlxsignal", "pws", "pwsf")
 _WAITS = ("wait", "rlxwait")
 
 
+START, END = PlanOp("start"), PlanOp("end")
+
+
 @dataclass(frozen=True)
 class PlanNode:
-    """One op, and where it stands: gpu, thread block, number."""
+    """One op, and where it stands: gpu, thread block, number. START and END are no ops, but those of a GPU's call."""
 
     at: _At
     op: PlanOp
@@ -53,14 +60,16 @@ class _Progress:
 class PlanFlow:
     """All ops of a plan in an order in which they can run: `nodes`.
 
-    `before` has, for each of them, the set (as bits) of the ops that have ended before it. ScheduleError where no such
-    order exists, or where a call would leave a counter of the executor other than it found it.
+    `before` has, for each of them, the set (as bits) of the ops that have ended before it; `read_before` those that
+    have at least read what they read. ScheduleError where no such order exists, or where a call would leave a counter
+    of the executor other than it found it.
     """
 
     def __init__(self, plan: ExecutionPlan, source: str) -> None:
         self.plan, self.source = plan, source
         self.nodes: list[PlanNode] = []
         self.before: list[int] = []
+        self.read_before: list[int] = []
         self._peers = {
             (gpu.id, kind): _peers(plan, source, gpu.id, kind) for gpu in plan.gpus for kind in ("memory", "port")
         }
@@ -73,10 +82,18 @@ class PlanFlow:
         self._members: dict[tuple[int, int], set[int]] = defaultdict(set)
         self._users: dict[tuple[ChannelEnd, str], int] = {}
         self._look_ahead()
-        self._blocks = [_Progress(gpu.id, tb.id) for gpu in plan.gpus for tb in gpu.threadblocks]
+        for gpu in plan.gpus:  # Their numbers are those of the GPUs.
+            self._note((gpu.id, -1, 0), START, [])
+        self._blocks = [_Progress(gpu.id, tb.id, sync=[gpu.id]) for gpu in plan.gpus for tb in gpu.threadblocks]
         while any([self._advance(block) for block in self._blocks]):
             pass
         self._check_end()
+        for gpu in plan.gpus:
+            of_gpu = [one for one in self._blocks if one.gpu == gpu.id]
+            ended = [i for one in of_gpu for i in (*one.sync, *one.since)]
+            # Nothing says when ports have read what they put; the executor's own plans do not wait for that either.
+            put = [i for one in of_gpu for puts in (one.puts, one.issued) for of_end in puts.values() for i in of_end]
+            self._note((gpu.id, -1, 0), END, ended, put)
 
     def _ops(self, block: _Progress) -> list[PlanOp]:
         return self.plan.gpus[block.gpu].threadblocks[block.tb].ops
@@ -143,6 +160,10 @@ class PlanFlow:
             ends.append((gpu, op.channel_type, known[channel]))
         return ends
 
+    def peers(self, at: _At, op: PlanOp) -> list[int]:
+        """The GPUs at the other ends of the channels that an op names."""
+        return [self._peers[gpu, kind][number] for gpu, kind, number in self.channels(at, op)]
+
     def _other_end(self, end: ChannelEnd) -> ChannelEnd | None:
         """The end of a channel at its peer: the k-th from a to b is the k-th from b to a."""
         gpu, kind, number = end
@@ -163,6 +184,7 @@ class PlanFlow:
         """Run the next op of a thread block, if it need not wait."""
         op, at = self._ops(block)[block.done], (block.gpu, block.tb, block.done)
         ahead = list(block.sync)
+        loosely: list[int] = []
         if op.name == "barrier":
             return self._meet(block, op)
         if op.name in _WAITS:
@@ -171,7 +193,7 @@ class PlanFlow:
                 return False
             for end in ends:
                 signal = self._arrived[end][self._taken[end]]
-                ahead += [signal] if "rlx" not in op.name + self.nodes[signal].op.name else []
+                (loosely if "rlx" in op.name + self.nodes[signal].op.name else ahead).append(signal)
                 self._taken[end] += 1
         if op.name == "sem_acquire":
             keys = [(block.gpu, semaphore) for semaphore in op.semaphore_ids]
@@ -190,7 +212,7 @@ class PlanFlow:
                 ahead += block.issued.pop(end, [])
             if op.name != "flush" and (other := self._other_end(end)) is not None:
                 self._arrived[other].append(i)
-        self._note(at, op, ahead + (block.since if op.name == "nop" else []))
+        self._note(at, op, ahead + (block.since if op.name == "nop" else []), loosely)
         if op.name == "nop":
             self._synchronized(block, i)
         elif op.name in ("put", "pws") and op.channel_type == "port":
@@ -200,12 +222,18 @@ class PlanFlow:
             block.since.append(i)
         return True
 
-    def _note(self, at: _At, op: PlanOp, ahead: list[int]) -> None:
-        bits = 0
+    def _note(self, at: _At, op: PlanOp, ahead: Sequence[int], loosely: Sequence[int] = ()) -> None:
+        """Add an op that runs after those `ahead`, and after the reads and starts that come before those `loosely`."""
+        bits = read_bits = 0
         for other in ahead:
             bits |= self.before[other] | 1 << other
+            read_bits |= self.read_before[other] | 1 << other
+        for other in loosely:
+            bits |= self.before[other] & ((1 << len(self.plan.gpus)) - 1)
+            read_bits |= self.read_before[other] | 1 << other
         self.nodes.append(PlanNode(at, op))
         self.before.append(bits)
+        self.read_before.append(read_bits)
 
     def _synchronized(self, block: _Progress, i: int) -> None:
         block.sync, block.since = [i], []

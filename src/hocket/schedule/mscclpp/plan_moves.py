@@ -16,7 +16,7 @@ from hocket.schedule.mscclpp.execution_plan import (
     PlanChunks,
     refuse_op,
 )
-from hocket.schedule.mscclpp.plan_flow import PlanNode
+from hocket.schedule.mscclpp.plan_flow import END, START, PlanFlow, PlanNode
 
 Place = tuple[int, Spot]  # gpu, and a buffer of it with the first chunk
 
@@ -67,8 +67,8 @@ def parts_of_chunk(plan: ExecutionPlan) -> int:
 class Moves:
     """Finds the moves of ops; `parts` is what parts_of_chunk says, and `program` counts in such parts."""
 
-    def __init__(self, plan: ExecutionPlan, program: Program, parts: int) -> None:
-        self.plan, self.program, self.parts = plan, program, parts
+    def __init__(self, flow: PlanFlow, program: Program, parts: int) -> None:
+        self.flow, self.plan, self.program, self.parts = flow, flow.plan, program, parts
         self.cells = Cells(program)
         limits = num_chunks(program, program.num_ranks)
         self._limits = {"i": limits[0], "o": limits[1]}
@@ -76,7 +76,7 @@ class Moves:
     def of(self, node: PlanNode) -> list[Move]:
         """The moves of an op, in order; none if it only synchronizes. ScheduleError if they have no meaning."""
         op = node.op
-        if op.name in _CONTROL:
+        if op.name in _CONTROL or op is START or op is END:
             return []
         if op.name not in _SHAPES:
             why = f": {_REFUSED[op.name]}" if op.name in _REFUSED else ""
@@ -91,6 +91,7 @@ class Moves:
         if len({one.size for one in (*op.src_buff, *op.dst_buff)}) != 1:
             sizes = ", ".join(str(one.size) for one in (*op.src_buff, *op.dst_buff))
             self._refuse(node, "one size of all its buffers", sizes)
+        self._check_channel(node)
         sources, targets = ([self._place(node, one) for one in side] for side in (op.src_buff, op.dst_buff))
         count = self._range(node, op.src_buff[0])[1]
         if op.name in ("copy", "put", "pws", "pwsf", "get"):
@@ -103,6 +104,24 @@ class Moves:
         for move in moves:
             self._check_overlap(node, move)
         return moves
+
+    def used_by(self, node: PlanNode, moves: list[Move]) -> tuple[set[Cell], set[Cell]]:
+        """The cells that an op with these moves reads, and those it stores to. A copy onto itself only reads.
+
+        Before a call starts and after it has ended, all memory of its GPU may be stored to.
+        """
+        reads: set[Cell] = set()
+        writes: set[Cell] = set()
+        if node.op is START or node.op is END:
+            sizes = {**self._limits, "s": self.program.num_scratch[node.at[0]]}
+            spots = [spot for kind, size in sizes.items() for spot in span((kind, 0), size)]
+            writes = {self.cells.of(node.at[0], spot) for spot in spots}
+        for move in moves:
+            into = move.cells(move.into, self.cells)
+            operands = [move.cells(one, self.cells) for one in move.operands]
+            reads.update(*operands)
+            writes.update(into if operands != [into] else ())
+        return reads, writes
 
     def _refuse(self, node: PlanNode, expected: str, found: str) -> NoReturn:
         refuse_op(self.program.source, node.at, node.op, expected, found)
@@ -143,6 +162,19 @@ class Moves:
         if buffer.rank >= len(self.plan.gpus) or kind not in buffer.access_channel_types:
             self._refuse(node, f"a buffer of a gpu of the file for channel_type {kind}", f"buffer_id {number}")
         return buffer.rank, buffer.type
+
+    def _check_channel(self, node: PlanNode) -> None:
+        """What the executor takes for granted of the channels of an op that reaches other GPUs."""
+        op = node.op
+        if op.name in ("put", "pws", "pwsf") and op.channel_type == "port":
+            found = self.flow.peers(node.at, op)
+            expected = [self._remote(node, one.buffer_id)[0] for one in op.dst_buff if isinstance(one.buffer_id, int)]
+            if found != expected:
+                self._refuse(node, f"channel_ids of channels to gpus {expected}, as dst_buff says", f"gpus {found}")
+        elif {"get", "res", "rre", "rres"} & {op.name} and op.channel_type != "memory":
+            self._refuse(node, "channel_type memory", repr(op.channel_type))
+        elif op.name == "put" and len({one.type for one in op.src_buff}) > 1:
+            self._refuse(node, "src_buff of one type, because the executor reads all from the first", "several")
 
     def _check_overlap(self, node: PlanNode, move: Move) -> None:
         """Threads handle elements in any order, so a chunk cannot be read and written at different positions."""

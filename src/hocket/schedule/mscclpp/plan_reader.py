@@ -1,7 +1,8 @@
 """From a plan to a schedule: which values its ops move, and the earliest step for each.
 
-A proof covers one call. That a call does not disturb the one before it, whose last ops may still run on another GPU, is
-up to the plan: those that `plan_writer` makes begin with signals that say so.
+Ops that use one chunk, at least one of which stores to it, must be ordered, and so must be a GPU's call and what others
+do to its memory: no GPU may use memory of another one that has not begun the call or has ended it. The result of a race
+is not guessed.
 """
 
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from hocket.errors import ScheduleError
 from hocket.schedule.collective import COLLECTIVES
 from hocket.schedule.ir import Schedule
-from hocket.schedule.msccl.contents import Cell, CellContents, find_race
+from hocket.schedule.msccl.contents import CellContents, find_race
 from hocket.schedule.msccl.folds import earliest_steps, without_detours
 from hocket.schedule.msccl.program import Program
 from hocket.schedule.msccl.reader import schedule_from
@@ -21,7 +22,7 @@ from hocket.schedule.mscclpp.execution_plan import (
     refuse_op,
     where_op,
 )
-from hocket.schedule.mscclpp.plan_flow import PlanFlow
+from hocket.schedule.mscclpp.plan_flow import END, START, PlanFlow
 from hocket.schedule.mscclpp.plan_moves import Move, Moves, parts_of_chunk
 
 
@@ -50,14 +51,10 @@ def schedule_of_plan(plan: ExecutionPlan, source: str) -> Schedule:
     """The schedule of a plan."""
     parts = parts_of_chunk(plan)
     program = _program(plan, source, parts)
-    moves_of = Moves(plan, program, parts)
     flow = PlanFlow(plan, source)
+    moves_of = Moves(flow, program, parts)
     moves = [moves_of.of(node) for node in flow.nodes]
-    race = find_race([_uses(one, moves_of) for one in moves], flow.before)
-    if race is not None:
-        node, other = (flow.nodes[i] for i in race)
-        expected = "ops that use a chunk of which one stores it to be ordered, also by a nop between them"
-        refuse_op(source, node.at, node.op, expected, f"no order between it and {where_op(other.at, other.op)}")
+    _check_races(flow, moves, moves_of)
     contents = CellContents(program, moves_of.cells)
     for i, (node, of_node) in enumerate(zip(flow.nodes, moves, strict=True)):
         for move in of_node:
@@ -99,16 +96,24 @@ def _program(plan: ExecutionPlan, source: str, parts: int) -> Program:
     return program
 
 
-def _uses(moves: list[Move], moves_of: Moves) -> tuple[set[Cell], set[Cell]]:
-    """The cells that an op reads, and those it stores to. A copy onto itself only reads."""
-    reads: set[Cell] = set()
-    writes: set[Cell] = set()
-    for move in moves:
-        into = move.cells(move.into, moves_of.cells)
-        operands = [move.cells(one, moves_of.cells) for one in move.operands]
-        reads.update(*operands)
-        writes.update(into if operands != [into] else ())
-    return reads, writes
+def _check_races(flow: PlanFlow, moves: list[list[Move]], moves_of: Moves) -> None:
+    """ScheduleError where the results of a plan depend on the speed of its GPUs."""
+    uses = [moves_of.used_by(node, of_node) for node, of_node in zip(flow.nodes, moves, strict=True)]
+    race = find_race(uses, flow.before, flow.read_before)
+    if race is None:
+        return
+    node, other = (flow.nodes[i] for i in race)
+    expected = "ops that use a chunk of which one stores it to be ordered, also by a nop between op and signal or wait"
+    found = f"no order between it and {where_op(other.at, other.op)}"
+    if other.op is START:
+        expected = (
+            f"a signal of gpu {other.at[0]} before its memory is used, because it may still be in the call before"
+        )
+        found = "no wait for one"
+    elif node.op is END:
+        expected = f"it to come after {where_op(other.at, other.op)}, which uses memory of this gpu"
+        found = "no wait for a signal, other than a relaxed one, that follows that op and a nop"
+    refuse_op(flow.source, node.at, node.op, expected, found)
 
 
 def _run(contents: CellContents, at: int, site: str, move: Move) -> None:
