@@ -98,11 +98,11 @@ def all_pairs_in_scratch(p: int) -> str:
     return algo("allreduce", (2 * p, 2 * p, 0, 2 * (p - 1)), gpus)
 
 
-def numbers(schedule: Schedule) -> list:
+def numbers(schedule: Schedule, seed: int = 1) -> list:
     """Returns an input for each rank that has one: a whole number per chunk, so that sums are exact in any order."""
     kind, p, k = schedule.kind, schedule.num_ranks, schedule.chunks_per_block
     sizes = [k * len(kind.input_blocks(rank, p, schedule.root)) for rank in range(p)]
-    generator = np.random.default_rng(1)
+    generator = np.random.default_rng(seed)
     return [generator.integers(0, 1 << 40, size) if size else None for size in sizes]
 
 

@@ -11,8 +11,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-NUM_THREADS, NUM_ELEMENTS = 2, 3  # of a thread block, of a chunk
-ADDS = {"re": "local", "res": "local", "rre": "remote", "rres": "remote"}
+NUM_THREADS, NUM_ELEMENTS = 2, 4  # of a thread block, of a chunk
+ADDS = ("re", "res", "rre", "rres")
 
 
 class Stuck(Exception):
@@ -157,9 +157,9 @@ class PlanMachine:
                 while name == "sem_acquire" and self.semaphores[gpu][semaphore] == 0:
                     yield False
                 self.semaphores[gpu][semaphore] += 1 if name == "sem_release" else -1
-        elif name in ("signal", "wait", "flush"):
+        elif name in ("signal", "rlxsignal", "wait", "rlxwait", "flush"):
             for end in self._ends(gpu, block, op)[thread::NUM_THREADS]:
-                if name == "wait":
+                if name in ("wait", "rlxwait"):
                     self.expected[end] += 1
                     target = self.expected[end]
                     while self.arrived[end] < target:
@@ -172,7 +172,7 @@ class PlanMachine:
                 else:
                     self._signal(end)()
         else:
-            self._move(gpu, block, thread, op)
+            yield from self._move(gpu, block, thread, op)
 
     def _signal(self, end: tuple[int, str, int]) -> Callable[[], None]:
         def signal() -> None:
@@ -180,28 +180,28 @@ class PlanMachine:
 
         return signal
 
-    def _move(self, gpu: int, block: Any, thread: int, op: Any) -> None:
+    def _move(self, gpu: int, block: Any, thread: int, op: Any) -> Iterator[bool]:
         sources, targets = ([self._place(gpu, block, op, one) for one in op[side]] for side in ("src_buff", "dst_buff"))
-        size = op["src_buff"][0]["size"]
+        count = op["src_buff"][0]["size"] * NUM_ELEMENTS
+        part, parts = op.get("tbg_info", {"tb_id": 0, "tbg_size": 1}).values()
+        everything = [divmod(i, NUM_ELEMENTS) for i in range(part * count // parts, (part + 1) * count // parts)]
         if op.get("channel_type") == "port":
             ends = self._ends(gpu, block, op)
             for i in range(thread, len(ends), NUM_THREADS):
-                everything = [(chunk, element) for chunk in range(size) for element in range(NUM_ELEMENTS)]
                 self.proxy[ends[i]].append(self._copying(sources[i], targets[i], everything))
-                if op["name"] == "pws":
+                if op["name"] != "put":
                     self.proxy[ends[i]].append(self._signal(ends[i]))
+                while op["name"] == "pwsf" and self.proxy[ends[i]]:
+                    yield False
             return
         share = random.Random(repr((gpu, block["id"], block["ops"].index(op), self.call[gpu])))
-        for chunk in range(size):
-            for element in range(NUM_ELEMENTS):
-                if share.randrange(NUM_THREADS) == thread:
-                    if op["name"] in ADDS:
-                        self._set(targets[0], chunk, element, sum(self._get(one, chunk, element) for one in sources))
-                        for other in targets[1:]:
-                            self._copying(targets[0], other, [(chunk, element)])()
-                    else:
-                        for one, other in zip(sources, targets, strict=True):
-                            self._copying(one, other, [(chunk, element)])()
+        mine = [pair for pair in everything if share.randrange(NUM_THREADS) == thread]
+        if op["name"] in ADDS:
+            for chunk, element in mine:
+                self._set(targets[0], chunk, element, sum(self._get(one, chunk, element) for one in sources))
+            sources, targets = [targets[0] for _ in targets[1:]], targets[1:]
+        for one, other in zip(sources, targets, strict=True):
+            self._copying(one, other, mine)()
 
     def _copying(
         self, source: tuple[int, str, int], target: tuple[int, str, int], which: list[tuple[int, int]]

@@ -33,12 +33,16 @@ def read_program(file: str | Path) -> Program:
     """What the file says; arguments and errors as for read."""
     if isinstance(file, str) and file.lstrip().startswith("<"):
         return parse(file, "MSCCL XML")
+    return parse(text_of(file, "XML"), str(file))
+
+
+def text_of(file: str | Path, form: str) -> str:
+    """The text of a file, at most one character more than is allowed; ScheduleError if it is no text."""
     try:
         with Path(file).open(encoding="utf-8") as opened:
-            text = opened.read(MAX_BYTES + 1)
+            return opened.read(MAX_BYTES + 1)
     except UnicodeDecodeError as error:
-        raise ScheduleError(f"{file}: expected XML in UTF-8; found {error}") from None
-    return parse(text, str(file))
+        raise ScheduleError(f"{file}: expected {form} in UTF-8; found {error}") from None
 
 
 def schedule_of(program: Program) -> Schedule:

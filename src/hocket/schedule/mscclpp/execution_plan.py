@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from hocket.errors import ScheduleError
+from hocket.schedule.msccl.text import MAX_BYTES
 
 # Limits of the executor.
 MAX_OPS = 64  # of a thread block, those inside a pipeline counted
@@ -21,7 +22,6 @@ MAX_BARRIERS = 16  # of a GPU
 
 # Limits of this reader. All thread blocks of a GPU have to run at the same time: an A100 has 108 multiprocessors.
 MAX_BLOCKS = 108
-_MAX_BYTES = 16 << 20
 _MAX_RANKS = 1024
 _MAX_OPS_IN_ALL = 1 << 16  # what has run before each op is kept as bits
 
@@ -157,8 +157,8 @@ def format_plan(plan: ExecutionPlan) -> str:
 
 def parse_plan(text: str, source: str) -> ExecutionPlan:
     """The plan of a file's text; ScheduleError, naming gpu, tb and op, where a field is missing or has no meaning."""
-    if len(text) > _MAX_BYTES:
-        raise ScheduleError(f"{source}: expected at most {_MAX_BYTES >> 20} MiB of JSON; found {len(text)} bytes")
+    if len(text) > MAX_BYTES:
+        raise ScheduleError(f"{source}: expected at most {MAX_BYTES >> 20} MiB of JSON; found more")
     try:
         content = msgspec.json.decode(text)
     except msgspec.DecodeError as error:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import lcm
 from typing import NoReturn
 
+from hocket.errors import ScheduleError
 from hocket.schedule.msccl.contents import Cell, Cells
 from hocket.schedule.msccl.program import Program, Spot, span
 from hocket.schedule.msccl.text import num_chunks
@@ -43,6 +44,7 @@ _REFUSED = {
 }
 _REDUCTIONS = ("sum", "min", "max")
 _MAX_BUFFERS = 10  # of one op, on either side
+_MAX_PARTS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,19 @@ class Move:
         return [cells.of(place[0], spot) for spot in span(place[1], self.count)]
 
 
-def parts_of_chunk(plan: ExecutionPlan) -> int:
-    """Into how many parts groups of thread blocks cut a chunk, so that each part belongs to one of them."""
-    groups = [op.tbg_info for gpu in plan.gpus for tb in gpu.threadblocks for op in tb.ops]
-    return lcm(*(group.tbg_size for group in groups if isinstance(group, GroupPart)))
+def parts_of_chunk(plan: ExecutionPlan, source: str) -> int:
+    """Into how many parts groups of thread blocks cut a chunk, so that each part belongs to one of them.
+
+    ScheduleError if all parts of the plan's buffers and ops are too many.
+    """
+    ops = [op for gpu in plan.gpus for tb in gpu.threadblocks for op in tb.ops]
+    parts = lcm(*(op.tbg_info.tbg_size for op in ops if isinstance(op.tbg_info, GroupPart)))
+    chunks = sum(gpu.input_chunks + gpu.output_chunks + gpu.scratch_chunks for gpu in plan.gpus)
+    chunks += sum(one.size for op in ops for one in (*op.src_buff, *op.dst_buff))
+    if parts * chunks > _MAX_PARTS:
+        found = f"{chunks}, each cut into {parts} parts by tbg_size"
+        raise ScheduleError(f"{source}: expected at most {_MAX_PARTS} chunks in all buffers and ops; found {found}")
+    return parts
 
 
 class Moves:

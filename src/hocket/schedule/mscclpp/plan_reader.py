@@ -13,7 +13,7 @@ from hocket.schedule.ir import Schedule
 from hocket.schedule.msccl.contents import CellContents, find_race
 from hocket.schedule.msccl.folds import earliest_steps, without_detours
 from hocket.schedule.msccl.program import Program
-from hocket.schedule.msccl.reader import schedule_from
+from hocket.schedule.msccl.reader import schedule_from, text_of
 from hocket.schedule.msccl.text import num_chunks
 from hocket.schedule.mscclpp.execution_plan import (
     SPELLINGS_IN_PLANS,
@@ -41,15 +41,12 @@ def read_plan(file: str | Path) -> tuple[ExecutionPlan, str]:
     """What the file says, and its name for messages; arguments and errors as for read."""
     if isinstance(file, str) and file.lstrip().startswith("{"):
         return parse_plan(file, "MSCCL++ plan"), "MSCCL++ plan"
-    try:
-        return parse_plan(Path(file).read_text(encoding="utf-8"), str(file)), str(file)
-    except UnicodeDecodeError as error:
-        raise ScheduleError(f"{file}: expected JSON in UTF-8; found {error}") from None
+    return parse_plan(text_of(file, "JSON"), str(file)), str(file)
 
 
 def schedule_of_plan(plan: ExecutionPlan, source: str) -> Schedule:
     """The schedule of a plan."""
-    parts = parts_of_chunk(plan)
+    parts = parts_of_chunk(plan, source)
     program = _program(plan, source, parts)
     flow = PlanFlow(plan, source)
     moves_of = Moves(flow, program, parts)
