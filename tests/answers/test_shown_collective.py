@@ -71,6 +71,7 @@ def test_more_blocks_than_fit_are_drawn_without_labels() -> None:
     assert ">x7[0]<" in hocket.show("all_to_all", ranks=8).svg()
 
 
-def test_a_collective_has_no_msccl_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", "broadcast", "--msccl", "x.xml"]) == 2
-    assert "--msccl belongs to algorithms; found 'broadcast'" in capsys.readouterr().err
+@pytest.mark.parametrize("option", ["--msccl", "--mscclpp"])
+def test_a_collective_has_no_msccl_file(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "broadcast", option, "x.xml"]) == 2
+    assert f"{option} belongs to algorithms; found 'broadcast'" in capsys.readouterr().err

@@ -188,6 +188,7 @@ def test_what_is_broken_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixtu
             "--svg belongs to algorithms, `hocket show topology` and `hocket show pipeline`; found 'mesh'",
         ),
         (["choice", "--msccl", "choice.xml"], "--msccl belongs to algorithms; found 'choice'"),
+        (["choice", "--mscclpp", "choice.json"], "--mscclpp belongs to algorithms; found 'choice'"),
     ],
 )
 def test_bad_requests(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

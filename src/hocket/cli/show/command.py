@@ -88,14 +88,15 @@ def run(arguments: argparse.Namespace) -> int:
     names = ("collective", "ranks", "root", "groups", "dims")
     shown = show(arguments.algorithm, **{name: getattr(arguments, name) for name in names})
     breach = None if isinstance(shown, ShownCollective) else shown.breach
-    for option, file, write in (
-        ("--msccl", arguments.msccl, msccl.write),
-        ("--mscclpp", arguments.mscclpp, mscclpp.write),
-    ):
+    for option, file in (("--msccl", arguments.msccl), ("--mscclpp", arguments.mscclpp)):
         if file is not None:
             if isinstance(shown, ShownCollective):
                 raise ValueError(f"{option} belongs to algorithms; found {arguments.algorithm!r}; leave it out")
-            saving.write(file, write(shown.schedule, shown.name))
+            if option == "--msccl":
+                text = msccl.write(shown.schedule, shown.name)
+            else:  # The executor tells plans that one program uses by their names.
+                text = mscclpp.write(shown.schedule, f"{shown.schedule.collective}_{shown.name}")
+            saving.write(file, text)
             say_written(file)
     if arguments.svg == "-":
         print(shown.svg(), end="")

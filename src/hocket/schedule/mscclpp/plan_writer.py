@@ -43,7 +43,7 @@ _FRAME = 9  # ops around a block's own: signals and waits at the start, semaphor
 
 
 def write(schedule: Schedule, name: str = "hocket") -> str:
-    """The JSON of a schedule for MSCCL++'s executor, under this name.
+    """The JSON of a schedule for MSCCL++'s executor, under this name, by which the executor tells plans apart.
 
     The text is read again and proved before it is given away: the same labels, and no rank sends more. VerifyError
     where the schedule itself breaks a law, ScheduleError where the format cannot say what it does: another collective,
