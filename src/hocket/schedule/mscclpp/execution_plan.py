@@ -161,7 +161,7 @@ def parse_plan(text: str, source: str) -> ExecutionPlan:
         raise ScheduleError(f"{source}: expected at most {MAX_BYTES >> 20} MiB of JSON; found more")
     try:
         content = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ScheduleError(f"{source}: expected JSON; found an error: {error}") from None
     _find_fault(content, source)
     plan = _converted(content, ExecutionPlan, source)
