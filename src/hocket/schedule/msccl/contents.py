@@ -48,12 +48,10 @@ def find_race(
     stored: dict[Cell, int] = {}
     used: dict[Cell, list[int]] = defaultdict(list)
     for i, (reads, writes) in enumerate(uses):
-        for cell in reads | writes:
-            if cell in stored and not before[i] >> stored[cell] & 1:
-                return i, stored[cell]
-            for other in used[cell] if cell in writes else []:
-                if not read_before[i] >> other & 1:
-                    return i, other
+        others = {stored[cell] for cell in reads | writes if cell in stored and not before[i] >> stored[cell] & 1}
+        others.update(j for cell in writes for j in used[cell] if not read_before[i] >> j & 1)
+        if others:
+            return i, min(others)  # the first one, whatever the order in sets is
         for cell in reads:
             used[cell].append(i)
         for cell in writes:
