@@ -2,8 +2,9 @@
 
 A thread block has two threads. Each does a random half of the elements of every op and does not wait for the other,
 except at a nop or a barrier; the first of them signals and waits on the first channel of an op, the second one on the
-second, and so on. What is put through a port is moved later, in the order of its channel. A GPU starts its next call
-when its own thread blocks have ended, whatever the others do; counters and scratch outlive a call.
+second, and so on. What is put through a port is moved later, in the order of its channel. A packet is an element with
+the number of the call in which it was written, for which its reader waits. A GPU starts its next call when its own
+thread blocks have ended, whatever the others do; counters and scratch outlive a call.
 """
 
 import random
@@ -30,6 +31,7 @@ class PlanMachine:
         self.plan, self.load, self.choice = plan, load, random.Random(seed)
         self.gpus = plan["gpus"]
         self.memory: dict[tuple[int, str, int, int], int] = defaultdict(lambda: self.choice.randrange(1 << 50))
+        self.packets: dict[tuple[int, int, int, int], tuple[int, int]] = {}
         self.arrived: dict[tuple[int, str, int], int] = defaultdict(int)
         self.expected: dict[tuple[int, str, int], int] = defaultdict(int)
         self.proxy: dict[tuple[int, str, int], deque[Callable[[], None]]] = defaultdict(deque)
@@ -196,12 +198,40 @@ class PlanMachine:
             return
         share = random.Random(repr((gpu, block["id"], block["ops"].index(op), self.call[gpu])))
         mine = [pair for pair in everything if share.randrange(NUM_THREADS) == thread]
+        if op["name"].endswith("pkt"):
+            yield from self._pass(op["name"], sources, targets, mine, self.call[gpu])
+            return
         if op["name"] in ADDS:
             for chunk, element in mine:
                 self._set(targets[0], chunk, element, sum(self._get(one, chunk, element) for one in sources))
             sources, targets = [targets[0] for _ in targets[1:]], targets[1:]
         for one, other in zip(sources, targets, strict=True):
             self._copying(one, other, mine)()
+
+    def _pass(self, name: str, sources: list[Any], targets: list[Any], mine: list[Any], call: int) -> Iterator[bool]:
+        """Copy or add, element by element: what comes in packets, and what goes out in packets."""
+        rounds = [([], [one], [], [other]) for one, other in zip(sources, targets, strict=False)]  # ppkt, cpkt
+        if name == "upkt":
+            rounds = [(sources, [], targets, [])]
+        elif name == "rppkt":
+            rounds = [(sources, [], [], targets)]
+        elif name.startswith("re"):
+            rounds = [(sources[1:], sources[:1], targets[:1], targets[1:])]
+        half = call % 2 if self.plan["use_double_scratch_buffer"] else 0
+        for arriving, local, stored, leaving in rounds:
+            for chunk, element in mine:
+                value = 0
+                for gpu, _, first in arriving:
+                    place = (gpu, half, first + chunk, element)
+                    while self.packets.get(place, (0, -1))[1] != call:
+                        yield False
+                    value += self.packets[place][0]
+                value += sum(self._get(one, chunk, element) for one in local)
+                for one in stored:
+                    self._set(one, chunk, element, value)
+                for gpu, _, first in leaving:
+                    self.packets[gpu, half, first + chunk, element] = (value, call)
+                yield True
 
     def _copying(
         self, source: tuple[int, str, int], target: tuple[int, str, int], which: list[tuple[int, int]]

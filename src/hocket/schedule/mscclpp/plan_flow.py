@@ -2,8 +2,8 @@
 
 The threads of a block run its ops without waiting for each other. Only a nop or a barrier orders what stands before it
 and what stands after it; a signal, a wait or a semaphore carries this order to another block only if a nop stands
-between it and the data. A relaxed signal tells only that a call has begun and what has been read. A put through a port
-has ended when a later signal on its channel has arrived, or when a later flush has ended.
+between it and the data. A relaxed signal, or a packet that arrives, tells only that a call has begun and what has been
+read. A put through a port has ended when a later signal on its channel has arrived, or when a later flush has ended.
 
 A call begins and ends on each GPU at a time of its own. Before it begins there, and after it has ended, the memory of
 this GPU is not the call's.
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from hocket.errors import ScheduleError
+from hocket.schedule.msccl.contents import Cell
 from hocket.schedule.mscclpp.execution_plan import (
     MAX_BARRIERS,
     MAX_CHANNELS,
@@ -25,8 +26,8 @@ from hocket.schedule.mscclpp.execution_plan import (
     refuse_op,
     where_op,
 )
+from hocket.schedule.mscclpp.plan_moves import At, Move, Moves, has_packets
 
-_At = tuple[int, int, int]  # gpu, thread block, number of the op
 ChannelEnd = tuple[int, str, int]  # gpu, channel type, number among the GPU's channels of this type
 
 _SIGNALS = ("signal", "rlxsignal", "pws", "pwsf")
@@ -38,10 +39,14 @@ START, END = PlanOp("start"), PlanOp("end")
 
 @dataclass(frozen=True)
 class PlanNode:
-    """One op, and where it stands: gpu, thread block, number. START and END are no ops, but those of a GPU's call."""
+    """One op, where it stands (gpu, thread block, number), and what it moves; of an op with packets one chunk.
 
-    at: _At
+    START and END are no ops, but those of a GPU's call.
+    """
+
+    at: At
     op: PlanOp
+    moves: Sequence[Move]
 
 
 @dataclass
@@ -65,8 +70,8 @@ class PlanFlow:
     of the executor other than it found it.
     """
 
-    def __init__(self, plan: ExecutionPlan, source: str) -> None:
-        self.plan, self.source = plan, source
+    def __init__(self, plan: ExecutionPlan, source: str, moves: Moves) -> None:
+        self.plan, self.source, self.moves = plan, source, moves
         self.nodes: list[PlanNode] = []
         self.before: list[int] = []
         self.read_before: list[int] = []
@@ -81,9 +86,10 @@ class PlanFlow:
         self._acquirer: dict[tuple[int, int], int] = {}
         self._members: dict[tuple[int, int], set[int]] = defaultdict(set)
         self._users: dict[tuple[ChannelEnd, str], int] = {}
+        self._packets: dict[Cell, int] = {}  # what has written each of them
         self._look_ahead()
         for gpu in plan.gpus:  # Their numbers are those of the GPUs.
-            self._note((gpu.id, -1, 0), START, [])
+            self._note((gpu.id, -1, 0), START, (), [])
         self._blocks = [_Progress(gpu.id, tb.id, sync=[gpu.id]) for gpu in plan.gpus for tb in gpu.threadblocks]
         while any([self._advance(block) for block in self._blocks]):
             pass
@@ -93,7 +99,7 @@ class PlanFlow:
             ended = [i for one in of_gpu for i in (*one.sync, *one.since)]
             # Nothing says when ports have read what they put; the executor's own plans do not wait for that either.
             put = [i for one in of_gpu for puts in (one.puts, one.issued) for of_end in puts.values() for i in of_end]
-            self._note((gpu.id, -1, 0), END, ended, put)
+            self._note((gpu.id, -1, 0), END, (), ended, put)
 
     def _ops(self, block: _Progress) -> list[PlanOp]:
         return self.plan.gpus[block.gpu].threadblocks[block.tb].ops
@@ -117,14 +123,14 @@ class PlanFlow:
                     if op.name == "barrier" and isinstance(op.barrier_id, int):
                         self._members[gpu.id, op.barrier_id].add(tb.id)
 
-    def _claim(self, at: _At, op: PlanOp, what: str) -> None:
+    def _claim(self, at: At, op: PlanOp, what: str) -> None:
         """Both ends of a channel count; so the signals, and the waits, of an end belong to one thread block."""
         for end in self.channels(at, op):
             first = self._users.setdefault((end, what), at[1])
             if first != at[1]:
                 self.refuse(at, op, f"one thread block to {what} on channel {end[2]}", f"tb {first} and tb {at[1]}")
 
-    def _check(self, at: _At, op: PlanOp) -> None:
+    def _check(self, at: At, op: PlanOp) -> None:
         semaphores = len(self.plan.gpus[at[0]].semaphores)
         if op.name in (*_SIGNALS, *_WAITS, "flush"):
             if not 1 <= len(op.channel_ids) <= MAX_CHANNELS_OF_OP or len({*op.channel_ids}) < len(op.channel_ids):
@@ -139,11 +145,11 @@ class PlanFlow:
         if op.name == "barrier" and not (isinstance(op.barrier_id, int) and op.barrier_id < MAX_BARRIERS):
             self.refuse(at, op, f"barrier_id below {MAX_BARRIERS}", str(op.barrier_id))
 
-    def refuse(self, at: _At, op: PlanOp, expected: str, found: str) -> NoReturn:
+    def refuse(self, at: At, op: PlanOp, expected: str, found: str) -> NoReturn:
         """Raise a ScheduleError about an op."""
         refuse_op(self.source, at, op, expected, found)
 
-    def channels(self, at: _At, op: PlanOp) -> list[ChannelEnd]:
+    def channels(self, at: At, op: PlanOp) -> list[ChannelEnd]:
         """The ends of the channels that an op names."""
         gpu, tb, _ = at
         if (gpu, op.channel_type) not in self._peers:
@@ -160,7 +166,7 @@ class PlanFlow:
             ends.append((gpu, op.channel_type, known[channel]))
         return ends
 
-    def peers(self, at: _At, op: PlanOp) -> list[int]:
+    def peers(self, at: At, op: PlanOp) -> list[int]:
         """The GPUs at the other ends of the channels that an op names."""
         return [self._peers[gpu, kind][number] for gpu, kind, number in self.channels(at, op)]
 
@@ -183,6 +189,8 @@ class PlanFlow:
     def _run(self, block: _Progress) -> bool:
         """Run the next op of a thread block, if it need not wait."""
         op, at = self._ops(block)[block.done], (block.gpu, block.tb, block.done)
+        if has_packets(op):
+            return self._pass_packets(block, op)
         ahead = list(block.sync)
         loosely: list[int] = []
         if op.name == "barrier":
@@ -212,17 +220,40 @@ class PlanFlow:
                 ahead += block.issued.pop(end, [])
             if op.name != "flush" and (other := self._other_end(end)) is not None:
                 self._arrived[other].append(i)
-        self._note(at, op, ahead + (block.since if op.name == "nop" else []), loosely)
+        moves = self.moves.of(at, op)
+        self._note(at, op, moves, ahead + (block.since if op.name == "nop" else []), loosely)
         if op.name == "nop":
             self._synchronized(block, i)
         elif op.name in ("put", "pws") and op.channel_type == "port":
             for end in self.channels(at, op):
                 block.puts[end].append(i)
+            peers, targets = self.peers(at, op), [move.into[0] for move in moves]
+            if peers != targets:
+                self.refuse(at, op, f"channel_ids of channels to gpus {targets}, as dst_buff says", f"gpus {peers}")
         else:
             block.since.append(i)
         return True
 
-    def _note(self, at: _At, op: PlanOp, ahead: Sequence[int], loosely: Sequence[int] = ()) -> None:
+    def _pass_packets(self, block: _Progress, op: PlanOp) -> bool:
+        """Run an op with packets, if all that it reads are there. Each chunk is an op of its own."""
+        at = (block.gpu, block.tb, block.done)
+        chunks = self.moves.one_by_one(op, self.moves.of(at, op))
+        uses = [self.moves.used_by(of_chunk) for of_chunk in chunks]
+        if any(self.moves.is_packet(cell) and cell not in self._packets for reads, _ in uses for cell in reads):
+            return False
+        for of_chunk, (reads, writes) in zip(chunks, uses, strict=True):
+            for cell in filter(self.moves.is_packet, writes):
+                if self._packets.setdefault(cell, len(self.nodes)) != len(self.nodes):
+                    other = self.nodes[self._packets[cell]]
+                    self.refuse(at, op, "each packet to be written once", f"{where_op(other.at, other.op)} before it")
+            block.since.append(len(self.nodes))
+            self._note(at, op, of_chunk, block.sync, [self._packets[cell] for cell in reads if cell in self._packets])
+        block.done += 1
+        return True
+
+    def _note(
+        self, at: At, op: PlanOp, moves: Sequence[Move], ahead: Sequence[int], loosely: Sequence[int] = ()
+    ) -> None:
         """Add an op that runs after those `ahead`, and after the reads and starts that come before those `loosely`."""
         bits = read_bits = 0
         for other in ahead:
@@ -231,7 +262,7 @@ class PlanFlow:
         for other in loosely:
             bits |= self.before[other] & ((1 << len(self.plan.gpus)) - 1)
             read_bits |= self.read_before[other] | 1 << other
-        self.nodes.append(PlanNode(at, op))
+        self.nodes.append(PlanNode(at, op, moves))
         self.before.append(bits)
         self.read_before.append(read_bits)
 
@@ -271,7 +302,7 @@ class PlanFlow:
             return False
         ahead = [i for one in those for i in (*one.sync, *one.since)]
         for one in those:
-            self._note((one.gpu, one.tb, one.done), op, ahead)
+            self._note((one.gpu, one.tb, one.done), op, (), ahead)
             self._synchronized(one, len(self.nodes) - 1)
             one.done += 1
         return True

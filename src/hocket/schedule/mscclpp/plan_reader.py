@@ -5,6 +5,7 @@ do to its memory: no GPU may use memory of another one that has not begun the ca
 is not guessed.
 """
 
+from itertools import filterfalse
 from pathlib import Path
 
 from hocket.errors import ScheduleError
@@ -23,7 +24,7 @@ from hocket.schedule.mscclpp.execution_plan import (
     where_op,
 )
 from hocket.schedule.mscclpp.plan_flow import END, START, PlanFlow
-from hocket.schedule.mscclpp.plan_moves import Move, Moves, parts_of_chunk
+from hocket.schedule.mscclpp.plan_moves import Move, Moves, has_packets, parts_of_chunk
 
 
 def read(file: str | Path) -> Schedule:
@@ -48,13 +49,12 @@ def schedule_of_plan(plan: ExecutionPlan, source: str) -> Schedule:
     """The schedule of a plan."""
     parts = parts_of_chunk(plan, source)
     program = _program(plan, source, parts)
-    flow = PlanFlow(plan, source)
-    moves_of = Moves(flow, program, parts)
-    moves = [moves_of.of(node) for node in flow.nodes]
-    _check_races(flow, moves, moves_of)
-    contents = CellContents(program, moves_of.cells)
-    for i, (node, of_node) in enumerate(zip(flow.nodes, moves, strict=True)):
-        for move in of_node:
+    flow = PlanFlow(plan, source, Moves(plan, program, parts))
+    _check_races(flow)
+    _check_packets(flow)
+    contents = CellContents(program, flow.moves.cells)
+    for i, node in enumerate(flow.nodes):
+        for move in node.moves:
             _run(contents, i, f"{source}: {where_op(node.at, node.op)}", move)
     contents.leave_in_place(source)
     folds = without_detours(contents.folds)
@@ -75,7 +75,7 @@ def _program(plan: ExecutionPlan, source: str, parts: int) -> Program:
         raise ScheduleError(f"{source}: expected protocol Simple or LL; found {plan.protocol[:40]!r}")
     name, num_ranks = names[plan.collective], len(plan.gpus)
     chunks = max(plan.gpus[0].input_chunks, plan.gpus[0].output_chunks)
-    scratch = [gpu.scratch_chunks * parts for gpu in plan.gpus]
+    scratch = [2 * gpu.scratch_chunks * parts for gpu in plan.gpus]  # chunks, and packets
     root = plan.root if isinstance(plan.root, int) and COLLECTIVES[name].rooted else None
     none: list[list[object]] = [[] for _ in plan.gpus]
     program = Program(plan.name, name, plan.inplace, chunks, 0, none, scratch, root, source)  # type: ignore[arg-type]
@@ -93,9 +93,14 @@ def _program(plan: ExecutionPlan, source: str, parts: int) -> Program:
     return program
 
 
-def _check_races(flow: PlanFlow, moves: list[list[Move]], moves_of: Moves) -> None:
+def _check_races(flow: PlanFlow) -> None:
     """ScheduleError where the results of a plan depend on the speed of its GPUs."""
-    uses = [moves_of.used_by(node, of_node) for node, of_node in zip(flow.nodes, moves, strict=True)]
+    uses = []
+    for node in flow.nodes:
+        reads, writes = flow.moves.used_by(node.moves)
+        if node.op is START or node.op is END:  # Before and after a call, others may store to all memory of its GPU.
+            writes = flow.moves.memory(node.at[0])
+        uses.append(({*filterfalse(flow.moves.is_packet, reads)}, {*filterfalse(flow.moves.is_packet, writes)}))
     race = find_race(uses, flow.before, flow.read_before)
     if race is None:
         return
@@ -111,6 +116,24 @@ def _check_races(flow: PlanFlow, moves: list[list[Move]], moves_of: Moves) -> No
         expected = f"it to come after {where_op(other.at, other.op)}, which uses memory of this gpu"
         found = "no wait for a signal, other than a relaxed one, that follows that op and a nop"
     refuse_op(flow.source, node.at, node.op, expected, found)
+
+
+def _check_packets(flow: PlanFlow) -> None:
+    """ScheduleError where packets may come into scratch that the receiver has not read in an earlier call.
+
+    With a double buffer, a GPU must not be two calls ahead: it ends a call when the receiver has begun it.
+    """
+    end = {node.at[0]: i for i, node in enumerate(flow.nodes) if node.op is END}
+    for i, node in enumerate(flow.nodes):
+        latest = end[node.at[0]] if flow.plan.use_double_scratch_buffer else i
+        for move in node.moves if has_packets(node.op) else ():
+            peer = move.into[0]  # The start of a GPU's call has the number of the GPU.
+            if not flow.before[latest] >> peer & 1:
+                expected = (
+                    f"a signal or a packet of gpu {peer} before this op, or before the call of gpu {node.at[0]} ends"
+                )
+                found = "none: its scratch may still be in use by an earlier call"
+                refuse_op(flow.source, node.at, node.op, expected, found)
 
 
 def _run(contents: CellContents, at: int, site: str, move: Move) -> None:
