@@ -224,6 +224,15 @@ def test_ports_put_signal_and_flush() -> None:
     ]
     plan = execution_plan("allgather", (2, 4, 0), gpus)
     assert rows(read(plan)) == rows(compose.refine(ALGORITHMS["all_gather", "direct"].build(2), 2))
+    for tb, after in ((0, 8), (1, 6)):  # what a port may still have to read is overwritten
+        some = plan["gpus"][0]["threadblocks"][tb]["ops"]
+        places = ([{"type": "o", "index": index, "size": 1}] for index in (1 - tb, tb))
+        some.insert(after, {"name": "copy"} | dict(zip(("src_buff", "dst_buff"), places, strict=True)))
+        with pytest.raises(
+            ScheduleError, match=rf"tb {tb}, op {after} \(copy\): .* no order between it and gpu 0, tb {tb}"
+        ):
+            mscclpp.read(json.dumps(plan))
+        del some[after]
     early = copy.deepcopy(plan)  # the signal is sent by another thread, perhaps before the put
     del early["gpus"][0]["threadblocks"][0]["ops"][6]
     with pytest.raises(ScheduleError, match=r"gpu 1, the end of its call: expected it to come after gpu 0, tb 0, op 5"):

@@ -32,8 +32,6 @@ ChannelEnd = tuple[int, str, int]  # gpu, channel type, number among the GPU's c
 
 _SIGNALS = ("signal", "rlxsignal", "pws", "pwsf")
 _WAITS = ("wait", "rlxwait")
-
-
 START, END = PlanOp("start"), PlanOp("end")
 
 
@@ -58,8 +56,8 @@ class _Progress:
     done: int = 0
     sync: list[int] = field(default_factory=list)
     since: list[int] = field(default_factory=list)
-    puts: dict[ChannelEnd, list[int]] = field(default_factory=lambda: defaultdict(list))  # through ports, not signalled
-    issued: dict[ChannelEnd, list[int]] = field(default_factory=lambda: defaultdict(list))  # those before the last sync
+    puts: dict[ChannelEnd, list[int]] = field(default_factory=lambda: defaultdict(list))  # through ports, since then
+    issued: dict[ChannelEnd, list[int]] = field(default_factory=lambda: defaultdict(list))  # before, and not flushed
 
 
 class PlanFlow:
@@ -78,7 +76,8 @@ class PlanFlow:
         self._peers = {
             (gpu.id, kind): _peers(plan, source, gpu.id, kind) for gpu in plan.gpus for kind in ("memory", "port")
         }
-        self._arrived: dict[ChannelEnd, list[int]] = defaultdict(list)  # signals at each end of a channel
+        # Of each signal at each end of a channel, what has ended when it arrives: first the op that has sent it.
+        self._arrived: dict[ChannelEnd, list[list[int]]] = defaultdict(list)
         self._taken: dict[ChannelEnd, int] = defaultdict(int)
         self._acquired: dict[tuple[int, int], int] = defaultdict(int)
         self._released: dict[tuple[int, int], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -201,7 +200,7 @@ class PlanFlow:
                 return False
             for end in ends:
                 signal = self._arrived[end][self._taken[end]]
-                (loosely if "rlx" in op.name + self.nodes[signal].op.name else ahead).append(signal)
+                (loosely if "rlx" in op.name + self.nodes[signal[0]].op.name else ahead).extend(signal)
                 self._taken[end] += 1
         if op.name == "sem_acquire":
             keys = [(block.gpu, semaphore) for semaphore in op.semaphore_ids]
@@ -216,10 +215,10 @@ class PlanFlow:
                 self._released[block.gpu, semaphore][block.tb].append(i)
         ends = self.channels(at, op) if op.name in (*_SIGNALS, "flush") else []
         for end in ends:
-            if op.name in ("signal", "flush"):
+            if op.name in _SIGNALS and (other := self._other_end(end)) is not None:
+                self._arrived[other].append([i, *block.issued[end]])
+            if op.name in ("flush", "pwsf"):
                 ahead += block.issued.pop(end, [])
-            if op.name != "flush" and (other := self._other_end(end)) is not None:
-                self._arrived[other].append(i)
         moves = self.moves.of(at, op)
         self._note(at, op, moves, ahead + (block.since if op.name == "nop" else []), loosely)
         if op.name == "nop":
@@ -316,7 +315,7 @@ class PlanFlow:
             raise ScheduleError(f"{self.source}: expected an order in which all ops can run; found {found}")
         for end, arrived in self._arrived.items():
             if len(arrived) != self._taken[end]:
-                node = self.nodes[arrived[-1]]
+                node = self.nodes[arrived[-1][0]]
                 found = f"{len(arrived)} signals and {self._taken[end]} waits"
                 self.refuse(node.at, node.op, f"gpu {end[0]} to wait for every signal on this channel", found)
         for (gpu, semaphore), releases in self._released.items():
