@@ -383,12 +383,15 @@ def test_plans_in_files(tmp_path: Path) -> None:
     ("change", "message"),
     [
         (("{", "{,"), r"MSCCL\+\+ plan: expected JSON; found an error"),
-        (('"gpus"', '"devices"'), r"MSCCL\+\+ plan: object missing required field `gpus`"),
+        (
+            ('"gpus"', '"devices"'),
+            r"MSCCL\+\+ plan: expected the fields .*; found an error: object missing required field `gpus`",
+        ),
         (('"allreduce"', '"sendrecv"'), r"expected collective one of allreduce, .*; found 'sendrecv'"),
         (('"Simple"', '"LL128"'), r"expected protocol Simple or LL; found 'LL128'"),
         (('"id": 1', '"id": 2'), r"gpu 1: expected id=1, as gpus stand in order; found 2"),
         (('"input_chunks": 4', '"input_chunks": 2'), r"gpu 0: expected input_chunks=4 .* of allreduce; found 2 and 4"),
-        (('"input_chunks": 4', '"input_chunks": 0'), r"gpu 0: expected `int` >= 1 - at `\$.input_chunks`"),
+        (('"input_chunks": 4', '"input_chunks": 0'), r"gpu 0: .*: expected `int` >= 1 - at `\$.input_chunks`"),
         (
             ('"connected_to": [1]', '"connected_to": [2]'),
             r"gpu 0: expected channels to other gpus, below 2; found .* 2",
@@ -416,9 +419,9 @@ def test_plans_in_files(tmp_path: Path) -> None:
         ),
         (
             ('"index": 2, "size": 2', '"index": -2, "size": 2'),
-            r"gpu 0, tb 0, op 0: expected `int` >= 0 - at `\$.src_buff",
+            r"gpu 0, tb 0, op 0: .*: expected `int` >= 0 - at `\$.src_buff",
         ),
-        (('"type": "i"', '"type": "x"'), r"gpu 0, tb 0, op 0: invalid enum value 'x'"),
+        (('"type": "i"', '"type": "x"'), r"gpu 0, tb 0, op 0: .*: invalid enum value 'x'"),
         (('"buffer_id": 1', '"buffer_id": 2'), r"op 6 \(rres\): expected a remote buffer of its thread block and gpu"),
         (('"sum"', '"mean"'), r"op 6 \(rres\): expected reduce_op one of sum, min, max; found 'mean'"),
         (

@@ -214,4 +214,5 @@ def _converted(content: Any, kind: type[_T], at: str) -> _T:
         return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
         said = str(error)
-        raise ScheduleError(f"{at}: {said[:1].lower()}{said[1:]}") from None
+        found = f"an error: {said[:1].lower()}{said[1:]}"
+        raise ScheduleError(f"{at}: expected the fields of an MSCCL++ plan; found {found}") from None

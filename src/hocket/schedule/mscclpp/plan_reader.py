@@ -2,8 +2,8 @@
 
 Ops that use one chunk, at least one of which stores to it, must be ordered, and so must be a GPU's call and what others
 do to its memory: no GPU may use memory of another one that has not begun the call or has ended it. The result of a race
-is not guessed. One thing is taken for granted, as MSCCL++'s own programs do: when a call ends, ports have read what they
-put.
+is not guessed. One thing is taken for granted, as in MSCCL++'s own programs: when a call ends, ports have read what
+they put.
 """
 
 from itertools import filterfalse
