@@ -197,7 +197,8 @@ def test_reads_and_reductions_of_remote_memory() -> None:
 
 
 def test_groups_of_thread_blocks_cut_chunks() -> None:
-    """In halves of single chunks the plan is right. In halves of pairs a block reads what another one has copied."""
+    """In halves of single chunks the plan is right. In halves of pairs, as in MSCCL++'s own test plan reduce_tbg.json,
+    a block reads what another one has copied."""
 
     def plan(*texts: str) -> dict[str, Any]:
         gpus = [

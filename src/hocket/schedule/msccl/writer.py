@@ -39,7 +39,8 @@ def check_reread(schedule: Schedule, expected: Certificate, reread: Schedule, wh
     if found.labels != expected.labels:
         changed = ", ".join(sorted(expected.labels ^ found.labels))
         why = f"its instructions fold two operands at a time and round each time, and {_widest(schedule)}"
-        raise ScheduleError(f"{what}: expected the same labels when read again; found a change of {changed}: {why}")
+        found = f"a change of {changed}: {why}; choose an algorithm that folds two at a time, for example ring"
+        raise ScheduleError(f"{what}: expected the same labels when read again; found {found}")
     assert (found.sent, found.root) == (expected.sent, expected.root)
 
 
