@@ -9,8 +9,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from hocket.errors import ScheduleError
-from hocket.schedule.msccl.program import MAX_BLOCKS_PER_CHANNEL, MAX_STEPS, Instruction, Spot, ThreadBlock
+from hocket.schedule.msccl.program import MAX_BLOCKS_PER_CHANNEL, Instruction, Spot, ThreadBlock
 
 _PEERS_PER_CHANNEL = (MAX_BLOCKS_PER_CHANNEL - 1) // 2
 
@@ -34,8 +33,7 @@ class Op:
 def thread_blocks(ops: list[Op], rank: int, num_ranks: int, fuse: bool) -> list[ThreadBlock]:
     """The blocks of a rank, whose instructions are in an order in which they can run.
 
-    Without `fuse`, a block either sends or receives, and no instruction does both. ScheduleError if a block gets too
-    long.
+    Without `fuse`, a block either sends or receives, and no instruction does both.
     """
     for op in ops:
         op.within = None
@@ -51,7 +49,7 @@ def thread_blocks(ops: list[Op], rank: int, num_ranks: int, fuse: bool) -> list[
             streams[both.get(op.recv, -1), op.recv, channel].append(op)
         else:
             streams[-1, -1, 0].append(op)
-    return _with_dependencies([_Block(*key, _fused(streams[key])) for key in sorted(streams)], ops, f"gpu {rank}")
+    return _with_dependencies([_Block(*key, _fused(streams[key])) for key in sorted(streams)], ops)
 
 
 def _partners(ops: list[Op], rank: int, num_ranks: int) -> dict[int, int]:
@@ -101,7 +99,7 @@ def _fused(ops: list[Op]) -> list[Op]:
     return result
 
 
-def _with_dependencies(blocks: list[_Block], ops: list[Op], where: str) -> list[ThreadBlock]:
+def _with_dependencies(blocks: list[_Block], ops: list[Op]) -> list[ThreadBlock]:
     """Thread blocks of one rank with their instructions, and a nop for each dependency beyond the first."""
     onward = {op.within: op for op in ops if op.within is not None}
     at = {op: (tb, number) for tb, block in enumerate(blocks) for number, op in enumerate(block.ops)}
@@ -121,9 +119,6 @@ def _with_dependencies(blocks: list[_Block], ops: list[Op], where: str) -> list[
     for of_block in needs:
         ends = list(accumulate(max(len(waits), 1) for waits in of_block))
         step.append([end - 1 for end in ends])
-        if ends and ends[-1] > MAX_STEPS:
-            expected = f"at most {MAX_STEPS} steps of a thread block"
-            raise ScheduleError(f"MSCCL XML: {where}, tb {len(step) - 1}: expected {expected}; found {ends[-1]}")
     made = [ThreadBlock(block.send, block.recv, block.channel) for block in blocks]
     told = {(other, step[other][number]) for of_block in needs for waits in of_block for other, number in waits}
     for tb, (block, of_block) in enumerate(zip(blocks, needs, strict=True)):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hocket.errors import ScheduleError
 from hocket.schedule.ir import Buffer, Schedule
 from hocket.schedule.msccl.blocks import Op, thread_blocks
-from hocket.schedule.msccl.program import MAX_COUNT, Instruction, Program, Spot, can_run, span
+from hocket.schedule.msccl.program import MAX_COUNT, MAX_STEPS, Instruction, Program, Spot, can_run, span
 from hocket.schedule.msccl.reader import schedule_of
 from hocket.schedule.msccl.text import SPELLINGS, format_program, parse
 from hocket.schedule.proof.verify import Certificate, verify
@@ -28,7 +28,13 @@ def write(schedule: Schedule, name: str = "hocket") -> str:
         known = ", ".join(SPELLINGS)
         raise ScheduleError(f"MSCCL XML: expected a collective that it has, {known}; found {schedule.collective}")
     expected = verify(schedule, laws=(1, 2, 4))
-    text = format_program(program_of(schedule, name))
+    program = program_of(schedule, name)
+    for gpu, blocks in enumerate(program.blocks):
+        for tb, block in enumerate(blocks):
+            if len(block.steps) > MAX_STEPS:
+                at, limit = f"MSCCL XML: gpu {gpu}, tb {tb}", f"at most {MAX_STEPS} steps of a thread block"
+                raise ScheduleError(f"{at}: expected {limit}; found {len(block.steps)}")
+    text = format_program(program)
     check_reread(schedule, expected, schedule_of(parse(text, "MSCCL XML")), "MSCCL XML")
     return text
 
@@ -39,8 +45,9 @@ def check_reread(schedule: Schedule, expected: Certificate, reread: Schedule, wh
     if found.labels != expected.labels:
         changed = ", ".join(sorted(expected.labels ^ found.labels))
         why = f"its instructions fold two operands at a time and round each time, and {_widest(schedule)}"
-        found = f"a change of {changed}: {why}; choose an algorithm that folds two at a time, for example ring"
-        raise ScheduleError(f"{what}: expected the same labels when read again; found {found}")
+        next_step = "choose an algorithm that folds two at a time, for example ring"
+        told = f"expected the same labels when read again; found a change of {changed}: {why}; {next_step}"
+        raise ScheduleError(f"{what}: {told}")
     assert (found.sent, found.root) == (expected.sent, expected.root)
 
 
