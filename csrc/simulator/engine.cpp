@@ -20,8 +20,7 @@ class Engine final : public Listener {
   public:
     Engine(const Problem &problem, bool record)
         : problem_(problem), record_(record),
-          may_leave_out_(!record && problem.packet_bytes <= 0 && problem.job_pieces.size() == 1),
-          times_(problem.repeat_times.begin(), problem.repeat_times.end()) {
+          may_leave_out_(!record && problem.packet_bytes <= 0 && problem.job_pieces.size() == 1) {
         network_ = problem.packet_bytes > 0 ? make_forwarding(problem, travels_, queue_, *this)
                                             : make_fluid(problem, travels_, queue_, *this);
         outcome_.finished.resize(problem.num_actors());
@@ -254,7 +253,7 @@ class Engine final : public Listener {
     void advance(std::int32_t index, double seconds) {
         Lane &lane = lanes_[static_cast<std::size_t>(index)];
         const auto repeat = static_cast<std::size_t>(entries_[static_cast<std::size_t>(lane.entry)].repeat);
-        if (++lane.repetition == times_[repeat]) {
+        if (++lane.repetition == problem_.repeat_times[repeat]) {
             lane.repetition = 0;
             ++lane.entry;
         } else if (may_leave_out_) {
@@ -276,11 +275,12 @@ class Engine final : public Listener {
     /// Brent's search for a period, at the time when the lane that is watched has begun a repetition: all is compared
     /// with what it was at the last one whose number is a power of two. If only time has passed since, and all that are
     /// in the repeat have gone through as many repetitions of it, then the same follows again and again, until the
-    /// first of them has come to the last one. So whole periods are left out: the repeat has fewer repetitions, and
-    /// what comes then comes later.
+    /// first of them has come to the last one. So whole periods are left out: all that are in the repeat are as many
+    /// repetitions ahead, and what comes then comes later.
     void look(double seconds) {
         const auto repeat = static_cast<std::size_t>(watched_repeat_);
-        const std::int32_t begin = step_begins_[repeat], times = static_cast<std::int32_t>(times_[repeat]);
+        const std::int32_t begin = step_begins_[repeat],
+                           times = static_cast<std::int32_t>(problem_.repeat_times[repeat]);
         const std::int32_t step = lanes_[static_cast<std::size_t>(watched_)].step, repetition = step - begin;
         if (repetition < 1 || repetition >= times) return; // it has gone on at once
         const Moment moment{.seconds = seconds, .step = step, .repeat_begin = begin, .repeat_end = begin + times};
@@ -308,7 +308,14 @@ class Engine final : public Listener {
             if (lane.step < moment.repeat_end) last = std::max(last, lane.step);
         }
         const std::int32_t times = (moment.repeat_end - 1 - last) / period;
-        times_[static_cast<std::size_t>(watched_repeat_)] -= times * period;
+        const auto move_on = [&moment, ahead = times * period](std::int32_t &step) {
+            const bool inside = moment.repeat_begin <= step && step < moment.repeat_end;
+            if (inside) step += ahead;
+            return inside ? ahead : 0;
+        };
+        for (Lane &lane : lanes_) lane.repetition += move_on(lane.step);
+        for (Travel &travel : travels_.all()) move_on(travel.step);
+        for (Early &early : early_.all()) move_on(early.step);
         skipped_seconds_ += times * (moment.seconds - marked_seconds_);
         watched_ = -1; // What is left of the repeat is too short.
     }
@@ -381,7 +388,6 @@ class Engine final : public Listener {
     Outcome outcome_;
     // The search for a period: not among packets, as rounding says which one is first of those that come at once.
     const bool may_leave_out_;
-    std::vector<std::int64_t> times_; // of each repeat: without those left out
     double skipped_seconds_ = 0;
     std::int64_t watched_repeat_ = -1;
     std::int32_t watched_ = -1; // the lane

@@ -36,12 +36,8 @@ class Fluid final : public Network {
     void send(std::int32_t travel, double seconds) override {
         const std::int32_t index = channel_of(travel);
         Channel &channel = channels_[static_cast<std::size_t>(index)];
-        if (channel.instant != instant_) {
-            channel.instant = instant_;
-            channel.before = channel.waiting.empty() ? -1 : channel.waiting.last;
-        }
         travels_[travel].started = seconds;
-        channel.waiting.insert(travels_, channel.before, travel);
+        channel.waiting.insert(travels_, travel);
         if (channel.travel < 0) open(index);
     }
 
@@ -62,7 +58,6 @@ class Fluid final : public Network {
     }
 
     void settle(double seconds) override {
-        ++instant_;
         for (const std::int32_t index : opening_) {
             if (!goes_on(index)) stop(index);
         }
@@ -109,8 +104,6 @@ class Fluid final : public Network {
     struct Channel {
         std::int32_t travel = -1;  // whose flow this is now
         std::int32_t message = -1; // that has its place on the links: an ended one keeps it for the instant
-        std::uint32_t instant = 0; // of the last that came to wait
-        std::int32_t before = -1;  // the last in the line of those that came before it
         std::uint32_t version = 0, stamp = 0;
         bool opens = false;                   // whether another may begin at the end of the instant
         double left = 0, rate = 0, since = 0; // bytes left when the rate began, or the last flow ended
@@ -380,7 +373,6 @@ class Fluid final : public Network {
     std::vector<Link> links_;
     std::vector<Channel> channels_;
     std::vector<std::int32_t> places_;
-    std::uint32_t instant_ = 1;         // the number of it
     std::vector<std::int32_t> opening_; // channels that are free, or were until something came, at this instant
     std::vector<std::size_t> touched_;  // contested links whose users changed
     std::vector<std::int32_t> started_; // channels whose flow has no rate yet

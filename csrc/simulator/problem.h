@@ -22,7 +22,7 @@ using Floats = std::span<const double>;
 struct Problem {
     // Messages of pattern i: pattern_begins[i] to pattern_begins[i + 1], by source.
     Ints pattern_begins, source, target;
-    Ints channel;   // messages of one channel leave one after the other
+    Ints channel;   // messages of one channel leave one after the other, see Travel
     Floats chunks;  // how many a message carries
     Floats seconds; // of latency, on the whole way
     Flows paths;
@@ -60,9 +60,11 @@ struct Travel {
     double bytes = 0;
     double started = 0, sent = 0; // until it starts: when it came to wait for that
 
-    /// Who goes first of those that come to one place at one time.
+    /// Who goes first of those that wait for one channel: the order of the executor, in which a piece of one step goes
+    /// beside the next piece of the step before.
     bool operator<(const Travel &other) const {
-        return std::tie(step, piece, message) < std::tie(other.step, other.piece, other.message);
+        const std::int64_t own = std::int64_t{step} + piece, its = std::int64_t{other.step} + other.piece;
+        return std::tie(own, step, message) < std::tie(its, other.step, other.message);
     }
 };
 

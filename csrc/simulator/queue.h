@@ -69,13 +69,15 @@ template <typename T> class Pool {
     }
     void remove(std::int32_t number) { free_.push_back(number); }
     T &operator[](std::int32_t number) { return values_[static_cast<std::size_t>(number)]; }
+    /// All that are there, and some that are not.
+    std::vector<T> &all() { return values_; }
 
   private:
     std::vector<T> values_;
     std::vector<std::int32_t> free_;
 };
 
-/// A list of what is in a pool, first in first out, through the member `next`.
+/// A list of what is in a pool, through the member `next`: first in first out, or sorted.
 struct Line {
     std::int32_t first = -1, last = -1;
 
@@ -89,14 +91,14 @@ struct Line {
         }
         last = number;
     }
-    /// Puts one into what is behind another (or -1: all), which is in the order of T::operator<.
-    template <typename T> void insert(Pool<T> &pool, std::int32_t behind, std::int32_t number) {
-        if (empty() || last == behind || !(pool[number] < pool[last])) {
+    /// Puts one behind all that T::operator< does not place after it.
+    template <typename T> void insert(Pool<T> &pool, std::int32_t number) {
+        if (empty() || !(pool[number] < pool[last])) {
             push(pool, number);
             return;
         }
-        std::int32_t *place = behind < 0 ? &first : &pool[behind].next;
-        while (pool[*place] < pool[number]) place = &pool[*place].next;
+        std::int32_t *place = &first;
+        while (!(pool[number] < pool[*place])) place = &pool[*place].next;
         pool[number].next = std::exchange(*place, number);
     }
     template <typename T> std::int32_t pop(Pool<T> &pool) {

@@ -6,9 +6,9 @@ repetitions have only shifted interacting ranks by a common time, every c later 
 
 A rank is in one step at a time, so the load of a link is at most the sum, over all ranks, of each rank's largest load
 on it in any step. With several pieces a rank is in several steps at a time, but a channel, from one rank to another,
-carries one message at a time, so the sum is over channels. Channels and ranks serve first come, first served. The
-module assumes that this is the order of steps, and within a step the order of pieces, and checks it: the assumption
-fails if early pieces of a later step overtake late pieces of an earlier one.
+carries one message at a time, so the sum is over channels. The module assumes that channels and ranks serve step after
+step, and within a step piece after piece, and checks it: the assumption fails if early pieces of a later step come
+before the last pieces of an earlier one have begun.
 """
 
 from collections.abc import Iterator
@@ -94,8 +94,8 @@ class _Views:
     """The layout of the state, a float64 vector of times.
 
     ready: when each rank may begin a step, for each piece. Others, only with several pieces, about the last piece so
-    far: when each rank could begin to work on it and when it had finished; when each channel received it and when it
-    had left. With one piece all of these lie in the past when a step begins.
+    far: when each rank could begin to work on it and when it had finished; when it began to leave each channel and when
+    it had left. With one piece all of these lie in the past when a step begins.
     """
 
     shape: tuple[int, int]
@@ -143,10 +143,10 @@ class _Step:
 
     def __call__(self, state: Floats) -> Floats:
         state = state.copy()
-        ready, (gathered, worked, handed, left) = self.views.ready(state), self.views.others(state)
+        ready, (gathered, worked, began, left) = self.views.ready(state), self.views.others(state)
         if len(self.source):
             enters = _some(ready, self.source) + self.overhead
-            leaves = _one_by_one(enters, handed, left, self.channel, self.sent)
+            leaves = _one_by_one(enters, began, left, self.channel, self.sent, in_turn=False)
             _raise(ready, self.senders, _latest(leaves, self.send_begins))
             _raise(ready, self.receivers, self._received(_some(leaves + self.seconds, self.by_target)))
         if len(self.workers):
@@ -185,22 +185,25 @@ class _Step:
         return True
 
 
-def _one_by_one(come: Floats, last: Floats, over: Floats, which: Ints, amounts: tuple[Floats, Floats]) -> Floats:
+def _one_by_one(
+    come: Floats, last: Floats, over: Floats, which: Ints, amounts: tuple[Floats, Floats], *, in_turn: bool = True
+) -> Floats:
     """Returns when each piece is done by servers that handle one piece at a time: float64[num_pieces, n].
 
     come: when each piece arrives at the servers `which`. last, over: for all servers, when the previous last piece
-    arrived and was done; updated to the new last piece. amounts: seconds for all pieces before each piece, and
-    including it. Raises _OvertakenError if the previous last piece arrived no sooner than the first of these.
+    could be overtaken no more, and when it was done; updated to the new last piece. amounts: seconds for all pieces
+    before each piece, and including it. in_turn: servers serve first come, first served; else an early piece of a later
+    step goes before a late one of an earlier step. Raises _OvertakenError if the previous last piece is overtaken.
     """
     if len(come) == 1:
         return come + amounts[1]
     if (come[0] <= last[which]).any():
         raise _OvertakenError
-    last[which] = come[-1]
     begins = come - amounts[0]
     begins[0] = np.maximum(begins[0], over[which])
     done: Floats = np.maximum.accumulate(begins, axis=0) + amounts[1]
     over[which] = done[-1]
+    last[which] = come[-1] if in_turn else done[-1] - amounts[1][-1] + amounts[0][-1]
     return done
 
 

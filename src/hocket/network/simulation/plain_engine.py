@@ -6,6 +6,7 @@ every repetition of a step, so it is the reference for the compiled one, which s
 
 import heapq
 import math
+from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,8 +36,8 @@ class _Travel:
     sent: float = 0.0
 
     def order(self) -> tuple[int, int, int]:
-        """Returns the sort key of travels that reach the same end at the same time."""
-        return self.step, self.piece, self.message
+        """Returns the sort key of travels that wait for one channel: see problem.h."""
+        return self.step + self.piece, self.step, self.message
 
 
 class _Queue:
@@ -53,7 +54,7 @@ class _Fluid:
 
     def __init__(self, problem: dict[str, Any], queue: _Queue, ranks: "_Ranks") -> None:
         self.problem, self.queue, self.ranks = problem, queue, ranks
-        self.waiting: dict[int, deque[_Travel]] = {}
+        self.waiting: dict[int, list[_Travel]] = {}
         self.flows: dict[int, list[Any]] = {}  # by channel: travel, bytes left, rate, since when
         self.coming: list[_Travel] = []  # at this instant
         self.freed: dict[int, float] = {}  # channels whose flow has ended at this instant, and when
@@ -68,11 +69,11 @@ class _Fluid:
         channels = list(self.freed)
         for travel in sorted(self.coming, key=_Travel.order):
             channel = int(self.problem["channel"][travel.message])
-            self.waiting.setdefault(channel, deque()).append(travel)
+            insort(self.waiting.setdefault(channel, []), travel, key=_Travel.order)
             channels.append(channel)
         for channel in channels:
             if channel not in self.flows and self.waiting.get(channel):
-                travel = self.waiting[channel].popleft()
+                travel = self.waiting[channel].pop(0)
                 travel.started = max(travel.started, self.freed.get(channel, 0.0))
                 self.flows[channel] = [travel, travel.num_bytes, 0.0, travel.started]
                 self.changed = True
