@@ -28,6 +28,15 @@ std::int64_t MaxFlow::run(std::span<const std::int64_t> capacity, std::size_t fr
     return flow;
 }
 
+std::pair<std::int64_t, std::int64_t> MaxFlow::find_short(std::span<const std::int64_t> capacity, std::size_t from,
+                                                          std::span<const std::int64_t> targets, std::int64_t enough) {
+    for (std::size_t place = 0; place < targets.size(); ++place) {
+        const std::int64_t flow = run(capacity, from, static_cast<std::size_t>(targets[place]));
+        if (flow < enough) return {static_cast<std::int64_t>(place), flow};
+    }
+    return {-1, enough};
+}
+
 /// Levels of all nodes that `from` still reaches; false where `to` is not among them.
 bool MaxFlow::find_levels(std::size_t from, std::size_t to) {
     std::ranges::fill(levels_, -1);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace hocket::simulator {
@@ -19,6 +20,10 @@ class MaxFlow {
 
     /// The largest flow. Capacities out of `from` must add up to what fits.
     std::int64_t run(std::span<const std::int64_t> capacity, std::size_t from, std::size_t to);
+
+    /// The first target, by its place in the list, that gets less than `enough`, with what it gets. {-1, enough}: none.
+    std::pair<std::int64_t, std::int64_t> find_short(std::span<const std::int64_t> capacity, std::size_t from,
+                                                     std::span<const std::int64_t> targets, std::int64_t enough);
 
     /// After a run: whether the node lies on the side of `from` of the least cut that is nearest to it.
     bool before_cut(std::size_t node) const { return levels_[node] >= 0; }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <span>
 #include <string>
 #include <utility>
@@ -180,6 +181,12 @@ void check_links(std::span<const std::int64_t> source, std::span<const std::int6
     check_below(target, num_nodes, "targets of links as numbers of nodes");
 }
 
+void check_capacity(const MaxFlow &flow, std::span<const std::int64_t> capacity) {
+    check(capacity.size() == flow.num_links(), "MaxFlow: a capacity for each link");
+    check(std::ranges::all_of(capacity, [](std::int64_t each) { return each >= 0; }),
+          "MaxFlow: capacities of 0 or more");
+}
+
 void bind_max_flow(nb::module_ &module) {
     nb::class_<MaxFlow>(module, "MaxFlow")
         .def(
@@ -193,15 +200,26 @@ void bind_max_flow(nb::module_ &module) {
         .def(
             "run",
             [](MaxFlow &self, const Array<std::int64_t> &capacity, std::size_t from, std::size_t to) {
-                check(capacity.size() == self.num_links(), "MaxFlow.run: a capacity for each link");
-                check(std::ranges::all_of(span_of(capacity), [](std::int64_t each) { return each >= 0; }),
-                      "MaxFlow.run: capacities of 0 or more");
+                check_capacity(self, span_of(capacity));
                 check(from < self.num_nodes() && to < self.num_nodes() && from != to,
                       "MaxFlow.run: two different nodes");
                 const WithoutLock release;
                 return self.run(span_of(capacity), from, to);
             },
             "capacity"_a, "source"_a, "target"_a)
+        .def(
+            "find_short",
+            [](MaxFlow &self, const Array<std::int64_t> &capacity, std::size_t from, const Array<std::int64_t> &targets,
+               std::int64_t enough) {
+                check_capacity(self, span_of(capacity));
+                check(from < self.num_nodes(), "MaxFlow.find_short: a source that exists");
+                check_below(span_of(targets), self.num_nodes(), "MaxFlow.find_short: targets as numbers of nodes");
+                check(std::ranges::find(span_of(targets), static_cast<std::int64_t>(from)) == span_of(targets).end(),
+                      "MaxFlow.find_short: targets other than the source");
+                const WithoutLock release;
+                return self.find_short(span_of(capacity), from, span_of(targets), enough);
+            },
+            "capacity"_a, "source"_a, "targets"_a, "enough"_a)
         .def(
             "mark_before_cut",
             [](const MaxFlow &self, const Mask &mask) {

@@ -17,6 +17,9 @@ class MaxFlow(Protocol):
     def run(self, capacity: Ints, source: int, target: int) -> int:
         """Returns the largest flow from source to target. capacity: int64, one per link, 0 or more."""
 
+    def find_short(self, capacity: Ints, source: int, targets: Ints, enough: int) -> tuple[int, int]:
+        """Returns the place in `targets` of the first that gets less than `enough`, and its flow; -1 for none."""
+
     def mark_before_cut(self, mask: Bools) -> None:
         """Writes, after a run, whether each node is on the source's side of a least cut."""
 
@@ -51,6 +54,14 @@ class PlainMaxFlow:
                 left[arc ^ 1] += pushed
             flow += pushed
         return flow
+
+    def find_short(self, capacity: Ints, source: int, targets: Ints, enough: int) -> tuple[int, int]:
+        """See MaxFlow."""
+        for place, target in enumerate(targets.tolist()):
+            flow = self.run(capacity, source, target)
+            if flow < enough:
+                return place, flow
+        return -1, enough
 
     def mark_before_cut(self, mask: Bools) -> None:
         """See MaxFlow."""
