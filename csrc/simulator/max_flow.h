@@ -25,6 +25,9 @@ class MaxFlow {
     std::pair<std::int64_t, std::int64_t> find_short(std::span<const std::int64_t> capacity, std::size_t from,
                                                      std::span<const std::int64_t> targets, std::int64_t enough);
 
+    /// After a run: what flows along a link.
+    std::int64_t flow_of(std::size_t link) const { return left_[2 * link + 1]; }
+
     /// After a run: whether the node lies on the side of `from` of the least cut that is nearest to it.
     bool before_cut(std::size_t node) const { return levels_[node] >= 0; }
 

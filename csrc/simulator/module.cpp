@@ -23,6 +23,7 @@ namespace {
 
 template <typename T> using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Result = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Amounts = nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Mask = nb::ndarray<bool, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 template <typename T> std::span<const T> span_of(const Array<T> &array) { return {array.data(), array.size()}; }
@@ -220,6 +221,13 @@ void bind_max_flow(nb::module_ &module) {
                 return self.find_short(span_of(capacity), from, span_of(targets), enough);
             },
             "capacity"_a, "source"_a, "targets"_a, "enough"_a)
+        .def(
+            "write_flows",
+            [](const MaxFlow &self, const Amounts &flows) {
+                check(flows.size() == self.num_links(), "MaxFlow.write_flows: a place for each link");
+                for (std::size_t link = 0; link < flows.size(); ++link) flows.data()[link] = self.flow_of(link);
+            },
+            "flows"_a)
         .def(
             "mark_before_cut",
             [](const MaxFlow &self, const Mask &mask) {

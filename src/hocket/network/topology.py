@@ -7,7 +7,7 @@ A core, a memory channel or a PCIe lane is a link too. `kinds` makes networks by
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -35,11 +35,14 @@ class Paths:
     """The paths of n flows: flow f crosses links[offsets[f] : offsets[f + 1]], in the order of travel.
 
     offsets: int64[n + 1]. links: int64[offsets[-1]]. seconds: float64[n], the sum of the latencies of each path.
+    weights: float64[offsets[-1]], the share of the flow that crosses each link, if it takes several paths at once (seconds
+    are then those of the longest); None: all of it.
     """
 
     offsets: Ints
     links: Ints
     seconds: Floats
+    weights: Floats | None = None
 
 
 class Routing(Protocol):
@@ -51,6 +54,14 @@ class Routing(Protocol):
         source, target: int64[num_flows], nodes; keys: int64[num_flows]. A shorter path is filled up with -1.
         Raises TopologyError if there is no route.
         """
+
+
+@runtime_checkable
+class Spreading(Protocol):
+    """A routing that may send one flow along several paths at once."""
+
+    def spread_paths(self, topology: "Topology", source: Ints, target: Ints) -> Paths:
+        """Returns the paths of flows from source to target: int64[num_flows], nodes."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -162,6 +173,8 @@ class Topology:
         ones; without keys, the two ends decide. Raises TopologyError if there is no route.
         """
         source, target = self.ranks[source_ranks], self.ranks[target_ranks]
+        if isinstance(self.routing, Spreading):
+            return self.routing.spread_paths(self, source, target)
         keys = source * np.int64(self.num_nodes) + target if flow_keys is None else np.asarray(flow_keys, np.int64)
         begins = range(0, max(len(source), 1), _FLOWS_AT_ONCE)
         parts = [self._ways(*(column[i : i + _FLOWS_AT_ONCE] for column in (source, target, keys))) for i in begins]
@@ -228,7 +241,13 @@ class Topology:
 
     def only(self, *classes: str) -> "Topology":
         """Returns the network with only the links of these classes."""
-        return self._keep(np.isin(self.link_class, classes))
+        return self.keep(np.isin(self.link_class, classes))
+
+    def keep(self, links: Bools) -> "Topology":
+        """Returns the network with only these links: bool[num_links]. Nodes keep their numbers."""
+        columns = ("link_source", "link_target", "bytes_per_second", "seconds", "link_class", "lanes")
+        kept = {column: getattr(self, column)[links] for column in columns}
+        return replace(self, **kept, unchanged=self.unchanged and self.unchanged.keep(links))
 
     def with_links(
         self, which: str, *, bytes_per_second: float | None = None, seconds: float | None = None
@@ -290,11 +309,6 @@ class Topology:
         for one, other in ends:
             seen.setdefault(frozenset((one, other)), f"{one}<->{other}")
         return list(seen.values())
-
-    def _keep(self, links: Bools) -> "Topology":
-        columns = ("link_source", "link_target", "bytes_per_second", "seconds", "link_class", "lanes")
-        kept = {column: getattr(self, column)[links] for column in columns}
-        return replace(self, **kept, unchanged=self.unchanged and self.unchanged._keep(links))
 
     @cached_property
     def _by_ends(self) -> tuple[Ints, Ints, Ints | None]:

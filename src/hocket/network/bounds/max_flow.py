@@ -20,6 +20,9 @@ class MaxFlow(Protocol):
     def find_short(self, capacity: Ints, source: int, targets: Ints, enough: int) -> tuple[int, int]:
         """Returns the place in `targets` of the first that gets less than `enough`, and its flow; -1 for none."""
 
+    def write_flows(self, flows: Ints) -> None:
+        """Writes, after a run, what flows along each link."""
+
     def mark_before_cut(self, mask: Bools) -> None:
         """Writes, after a run, whether each node is on the source's side of a least cut."""
 
@@ -42,10 +45,11 @@ class PlainMaxFlow:
         for arc in range(len(self._heads)):
             self._leaving[self._heads[arc ^ 1]].append(arc)
         self._before: list[int | None] = []
+        self._left: list[int] = []  # of each arc
 
     def run(self, capacity: Ints, source: int, target: int) -> int:
         """See MaxFlow."""
-        left = np.stack([capacity, np.zeros_like(capacity)], axis=1).ravel().tolist()
+        left = self._left = np.stack([capacity, np.zeros_like(capacity)], axis=1).ravel().tolist()
         flow = 0
         while path := self._path(left, source, target):
             pushed = min(left[arc] for arc in path)
@@ -62,6 +66,10 @@ class PlainMaxFlow:
             if flow < enough:
                 return place, flow
         return -1, enough
+
+    def write_flows(self, flows: Ints) -> None:
+        """See MaxFlow."""
+        flows[:] = self._left[1::2]
 
     def mark_before_cut(self, mask: Bools) -> None:
         """See MaxFlow."""

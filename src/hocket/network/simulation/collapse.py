@@ -41,6 +41,8 @@ def collapsed(job: Job, link_seconds: Floats, work: RankWork, *, ordered: bool) 
     """
     num_ranks = job.traffic.num_ranks
     ranks = np.arange(num_ranks)
+    if any(paths.weights is not None for paths in job.paths):
+        return job, work, ranks  # shares of flows are not compared
     best: tuple[Ints, list[Ints]] = (ranks, [])
     for period in (one for one in range(1, num_ranks // 2 + 1) if num_ranks % one == 0):
         image = _image(job, link_seconds, work, (ranks + period) % num_ranks)

@@ -71,7 +71,9 @@ def make_job(traffic: Traffic, topology: Topology, num_bytes: float, start_secon
     """Returns the job of a call of num_bytes with this traffic, routed by the network."""
     channels = tuple(pair_numbers(one.source, one.target, traffic.num_ranks) for one in traffic.patterns)
     paths = _ways(traffic, topology, channels)
-    weights = tuple(np.broadcast_to(np.float64(1), len(one.links)) for one in paths)
+    weights = tuple(
+        np.broadcast_to(np.float64(1), len(one.links)) if one.weights is None else one.weights for one in paths
+    )
     chunk_bytes = traffic.chunk_bytes(num_bytes)
     switches = topology.reducing[topology.ranks]
     return Job(traffic, paths, channels, weights, topology.bytes_per_second, chunk_bytes, switches, start_seconds)
@@ -94,7 +96,9 @@ def _ways(traffic: Traffic, topology: Topology, channels: Sequence[Ints]) -> tup
 def _part(paths: Paths, begin: int, end: int) -> Paths:
     """Returns the paths of the flows from begin to end."""
     offsets = paths.offsets[begin : end + 1]
-    return Paths(offsets - offsets[0], paths.links[offsets[0] : offsets[-1]], paths.seconds[begin:end])
+    links = slice(offsets[0], offsets[-1])
+    weights = None if paths.weights is None else paths.weights[links]
+    return Paths(offsets - offsets[0], paths.links[links], paths.seconds[begin:end], weights)
 
 
 def loads(links: Ints, amounts: Floats) -> tuple[Ints, Floats]:

@@ -1,0 +1,202 @@
+"""The best bandwidth of a collective on a network, for any algorithm of ranks, and the cut that limits it.
+
+All latencies count as 0, and only ranks reduce and copy. Let a cut have r of p ranks before it.
+
+- all_gather (Zhao et al. 2024: ForestColl), gather: r / p of the vector crosses the cut. The worst cut can be reached,
+  by spanning trees from every rank (Edmonds 1973), or by paths to the root.
+- broadcast: the whole vector crosses it, and spanning trees from the root reach the narrowest cut.
+- reduce_scatter, scatter, reduce: the same backwards, on the network with all links turned round.
+- all_reduce: reduce_scatter and then all_gather, each at its optimum. This is the best that is known; a better
+  all_reduce is not excluded on every network.
+
+`num_trees` equal shares per root reach the optimum exactly. If there would be too many, fewer are taken, which is a
+little slower.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import gcd
+
+import numpy as np
+
+from hocket.network.bounds.cuts import narrowest, ranks_alike, tightest, whole_capacities
+from hocket.network.bounds.max_flow import make_max_flow
+from hocket.network.topology import Bools, Ints, Topology
+from hocket.schedule import find_collective
+
+FORWARD = {
+    "all_gather": "all_gather",
+    "broadcast": "broadcast",
+    "gather": "gather",
+    "reduce_scatter": "all_gather",
+    "reduce": "broadcast",
+    "scatter": "gather",
+}
+"""The collective that is packed. If it is another one, it is packed on turned links and run backwards."""
+
+_REFUSED = {
+    "all_to_all": "every pair of ranks has data of its own, and trees do not apply",
+    "barrier": "it moves no data",
+}
+_MOST_ROWS = 1 << 20  # transfers of single chunks: with more, a proof takes minutes
+_CLOSE = Fraction(999, 1000)  # of the optimum, if fewer trees are taken
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """The best bandwidth of a collective, in bytes of its whole vector per second.
+
+    before: bool[num_nodes], the side of the worst cut that sends. links: those of the cut. bytes_per_second: reached by
+    any algorithm at most; reached_bytes_per_second: by num_trees equal shares of each block. shares: int64[num_links],
+    in how many of these each link can be; 0 for links that ranks may not use. parts: of an all_reduce, the optima of
+    reduce_scatter and all_gather; cut and shares are then those of the slower part.
+    """
+
+    topology: Topology
+    collective: str
+    root: int
+    forwarding: bool
+    before: Bools
+    links: Ints
+    bytes_per_second: float
+    reached_bytes_per_second: float
+    num_trees: int
+    shares: Ints
+    parts: "tuple[Optimum, ...]" = ()
+
+
+def find_optimum(topology: Topology, collective: str, root: int = 0, *, forwarding: bool = False) -> Optimum:
+    """Returns the best bandwidth of a collective among all ranks of a network.
+
+    forwarding: nodes that are no ranks and do not forward, such as idle accelerators, may forward all the same.
+    Raises ValueError for a collective without such an optimum, for a root that does not exist and for a single rank;
+    TopologyError if ranks reach each other only through idle accelerators.
+    """
+    if topology.num_ranks < 2:
+        raise ValueError(f"{topology.name}: expected 2 ranks or more, found 1, which has nothing to send")
+    if not 0 <= root < topology.num_ranks:
+        raise ValueError(f"expected a root from 0 to {topology.num_ranks - 1}, found {root}")
+    if collective == "all_reduce":
+        parts = tuple(find_optimum(topology, part, forwarding=forwarding) for part in ("reduce_scatter", "all_gather"))
+        slower = min(parts, key=lambda part: part.bytes_per_second)
+        return replace(
+            slower,
+            collective=collective,
+            bytes_per_second=1 / sum(1 / part.bytes_per_second for part in parts),
+            reached_bytes_per_second=1 / sum(1 / part.reached_bytes_per_second for part in parts),
+            parts=parts,
+        )
+    if collective not in FORWARD:
+        known = ", ".join(("all_reduce", *FORWARD))
+        reason = _REFUSED.get(find_collective(collective).name, "its blocks differ in length")
+        raise ValueError(f"expected one of {known}; {collective} has no known optimum, because {reason}")
+    allowed = np.ones(topology.num_links, bool) if forwarding else _usable_links(topology)
+    kind, p = FORWARD[collective], topology.num_ranks
+    kept = np.flatnonzero(allowed)
+    usable = topology if len(kept) == topology.num_links else topology.keep(allowed)
+    network = usable if kind == collective else turned(usable)
+    capacity = whole_capacities(network.bytes_per_second, p)
+    targets = _targets(network, kind, root)
+    cut = narrowest(network, root, targets) if kind == "broadcast" else tightest(network, targets)
+    ratio = Fraction(int(capacity[cut.links].sum()), 1 if kind == "broadcast" else cut.ranks)
+    # In `seconds`, counted for whole capacities, each link carries a whole number of shares.
+    seconds = Fraction(ratio.denominator, gcd(*capacity.tolist(), ratio.numerator))
+    trees = int(ratio * seconds)
+    if trees * p * p > _MOST_ROWS:
+        trees, seconds = _fewer_trees(network, kind, root, ratio)
+    unit = float(network.bytes_per_second.max()) / int(capacity.max()) * (1 if kind == "broadcast" else p)
+    shares = np.zeros(topology.num_links, np.int64)
+    shares[kept] = _whole_shares(capacity, seconds)
+    return Optimum(
+        topology,
+        collective,
+        root if find_collective(collective).rooted else 0,
+        forwarding,
+        cut.before if network is usable else ~cut.before,
+        kept[cut.links],
+        float(ratio) * unit,
+        float(trees / seconds) * unit,
+        trees,
+        shares,
+    )
+
+
+def optimum_with_trees(topology: Topology, trees: int) -> float:
+    """Returns the best all_gather in bytes per second if each rank sends equal shares along `trees` spanning trees."""
+    capacity = whole_capacities(topology.bytes_per_second, topology.num_ranks)
+    seconds = _seconds_of_trees(topology, "all_gather", 0, trees)
+    unit = float(topology.bytes_per_second.max()) / int(capacity.max())
+    return float(topology.num_ranks * trees / seconds) * unit
+
+
+def turned(topology: Topology) -> Topology:
+    """Returns the network with every link turned round. Links keep their numbers."""
+    return replace(topology, link_source=topology.link_target, link_target=topology.link_source, unchanged=None)
+
+
+def trees_per_root(optimum: Optimum) -> dict[int, int]:
+    """Returns the number of trees (or of paths, for gather and scatter) of each root, by node."""
+    ranks = optimum.topology.ranks.tolist()
+    roots = [ranks[optimum.root]] if FORWARD[optimum.collective] == "broadcast" else ranks
+    return dict.fromkeys(roots, optimum.num_trees)
+
+
+def _usable_links(topology: Topology) -> Bools:
+    """Returns which links ranks can use: those between nodes that are ranks or forward traffic of others."""
+    may = topology.forwards.copy()
+    may[topology.ranks] = True
+    usable: Bools = may[topology.link_source] & may[topology.link_target]
+    return usable
+
+
+def _targets(network: Topology, kind: str, root: int) -> Sequence[int]:
+    """Returns the ranks that need everything."""
+    if kind == "gather":
+        return [root]
+    if kind == "broadcast":
+        return [rank for rank in range(network.num_ranks) if rank != root]
+    return [0] if ranks_alike(network) else range(network.num_ranks)
+
+
+def _whole_shares(capacity: Ints, seconds: Fraction) -> list[int]:
+    return [each * seconds.numerator // seconds.denominator for each in capacity.tolist()]
+
+
+def _fewer_trees(network: Topology, kind: str, root: int, ratio: Fraction) -> tuple[int, Fraction]:
+    """Returns a number of trees that comes close to the optimum, and the seconds that each share takes."""
+    p, best, trees = network.num_ranks, (0, Fraction(1)), 1
+    while trees * p * p <= max(_MOST_ROWS, p * p):
+        seconds = _seconds_of_trees(network, kind, root, trees)
+        if trees / seconds > best[0] / best[1]:
+            best = trees, seconds
+        if trees / seconds >= _CLOSE * ratio:
+            break
+        trees *= 2
+    return best
+
+
+def _seconds_of_trees(network: Topology, kind: str, root: int, trees: int) -> Fraction:
+    """Returns the least seconds, for whole capacities, in which so many shares of every root reach all targets.
+
+    In that time a link carries whole shares only (ForestColl's search for a fixed number of trees).
+    """
+    p, above, num_links = network.num_ranks, network.num_nodes, network.num_links
+    capacity = whole_capacities(network.bytes_per_second, p)
+    roots = network.ranks[[root]] if kind == "broadcast" else network.ranks
+    flow = make_max_flow(
+        above + 1,
+        np.concatenate([network.link_source, np.full(len(roots), above)]),
+        np.concatenate([network.link_target, roots]),
+    )
+    scaled = np.full(num_links + len(roots), trees, np.int64)
+    targets = network.ranks[list(_targets(network, kind, root))]
+    # The answer changes only where some whole number of shares changes, at a multiple of 1 / capacity.
+    largest = int(capacity.max())
+    low, high = Fraction(0), Fraction(len(roots) * trees, int(capacity.min()))
+    while high - low >= Fraction(1, largest * largest):
+        middle = (low + high) / 2
+        scaled[:num_links] = _whole_shares(capacity, middle)
+        short, _ = flow.find_short(scaled, above, targets, len(roots) * trees)
+        low, high = (low, middle) if short < 0 else (middle, high)
+    return ((low + high) / 2).limit_denominator(largest)
