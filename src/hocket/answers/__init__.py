@@ -1,4 +1,4 @@
-"""ANSWERS: what hocket.verify, simulate, explain, show, topology and pipeline return, and commands print."""
+"""ANSWERS: what hocket.verify, simulate, explain, show, topology, pipeline and optimum return, and commands print."""
 
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from hocket.answers.simulation_case import DEFAULT_BYTES as DEFAULT_BYTES
     from hocket.answers.simulation_case import SimulationCase as SimulationCase
     from hocket.answers.simulation_case import cases_of as cases_of
+    from hocket.answers.synthesis.optima import BestBandwidth as BestBandwidth
+    from hocket.answers.synthesis.optima import Synthesis as Synthesis
+    from hocket.answers.synthesis.optima import optimum as optimum
+    from hocket.answers.synthesis.optima import synthesise as synthesise
     from hocket.answers.ways import Travel as Travel
     from hocket.answers.ways import Ways as Ways
 else:
@@ -61,6 +65,7 @@ else:
             "shown_collective": ["HeldBlock", "ShownCollective"],
             "shown_pipeline": ["ShownPipeline", "pipeline"],
             "simulation_case": ["DEFAULT_BYTES", "SimulationCase", "cases_of"],
+            "synthesis.optima": ["BestBandwidth", "Synthesis", "optimum", "synthesise"],
             "ways": ["Travel", "Ways"],
         },
     )

@@ -12,6 +12,7 @@ from hocket.answers.networks import Network, named_network
 from hocket.answers.predictions import Prediction
 from hocket.answers.quantities import parse_size, ranks_of_layout, read_hosts, read_layout, read_num_ranks
 from hocket.answers.simulation_case import DEFAULT_BYTES, SimulationCase, algorithms_of, check_collective
+from hocket.answers.synthesis.synthesised_algorithm import SYNTHESISED
 from hocket.answers.ways import Ways, ways_of
 from hocket.overloads import overload
 
@@ -253,7 +254,9 @@ def explain(
     if collective == "barrier" and num_bytes is not None:
         raise ValueError(f"expected no num_bytes (--bytes), as barrier moves no data; found {num_bytes}")
     size = 1 if collective == "barrier" else parse_size(DEFAULT_BYTES if num_bytes is None else num_bytes)
-    own = _registered(algorithm, collective)
+    names = algorithms_of(algorithm)
+    made = [SYNTHESISED] if topology is not None and SYNTHESISED in names else []
+    own = _registered([one for one in names if one not in made], collective)
     if topology is None:
         assert ranks is not None
         for one in own.values():
@@ -275,15 +278,16 @@ def explain(
         groups=groups,
         dims=dims,
     )
-    for one in own.values():
-        case = replace(call, algorithm=one.name)
+    asked = [*(one.name for one in own.values()), *made]
+    for name in asked:
+        case = replace(call, algorithm=name)
         case.check()
         case.prove()
-    found = _as_given(choices_on_network(call, [one.name for one in own.values()]), own)
+    found = _as_given(choices_on_network(call, asked), own)
     candidates = tuple(Prediction.of(row) for row in found.pop("candidates"))
     fastest = tuple(SizeRange(**one) for one in found.pop("fastest"))
     found["steps"] = tuple(found["steps"])
-    return NetworkExplanation(**found, asked=tuple(own), candidates=candidates, fastest=fastest)
+    return NetworkExplanation(**found, asked=(*own, *made), candidates=candidates, fastest=fastest)
 
 
 def _registered(references: "str | Algorithm | Sequence[str | Algorithm]", collective: str) -> "dict[str, Algorithm]":

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from hocket.answers.network_options import DEFAULT_LEVEL, read_links
 from hocket.answers.quantities import ranks_of_layout, read_layout
+from hocket.answers.synthesis.synthesised_algorithm import SYNTHESISED, algorithm_of, synthesised_on
 
 if TYPE_CHECKING:
     from hocket.algorithms import Algorithm, GroupsOfRanks, Layout
-    from hocket.network import SimulationResult, SwitchTree, Topology
+    from hocket.network import SimulationResult, SwitchTree, Synthesised, Topology
     from hocket.schedule import Schedule
 
 IN_SWITCHES = "in_switches"
@@ -109,6 +110,8 @@ class SimulationCase:
         if self.algorithm == IN_SWITCHES:
             self.check()
             network = _network_with_switches(network) if _each_joins_its_own(network) else _tree(network).network
+        elif self._made is not None:
+            network = self._made.network
         return simulate(self.schedule(), network, self.num_bytes, level=self.level, options=options, record=record)
 
     def row(self) -> dict[str, Any]:
@@ -156,6 +159,13 @@ class SimulationCase:
             "binding_share": result.binding_share,
         }
 
+    @property
+    def _made(self) -> "Synthesised | None":
+        """The schedule that is made for this network, with the paths it counts on; None for another algorithm."""
+        if self.algorithm != SYNTHESISED or self.program is not None:
+            return None
+        return synthesised_on(self.network(), self.collective, self.root)
+
     def _layout(self) -> "Layout":
         return self._found().layout(self.network().num_ranks, self.root, **self._taken())
 
@@ -168,6 +178,8 @@ class SimulationCase:
 
         if self.program is not None:
             return self.program
+        if self._made is not None:
+            return algorithm_of(self._made)
         return only(self.algorithm, find(self.algorithm, self.collective))
 
 
@@ -311,7 +323,7 @@ def candidates(
     """Returns the names of the registered algorithms that support the network's ranks.
 
     Of built-in ones with the same schedule only the first is named; algorithms of users, those that are asked for, and
-    those that take the given groups or dims all are. Raises ValueError if there are so many ranks that building all
+    those that take the given groups or dims all are; "synthesised" only if it is asked for. Raises ValueError if there are so many ranks that building all
     schedules takes minutes or much longer.
     """
     from hocket.algorithms import ALGORITHMS, is_built_in
@@ -330,7 +342,8 @@ def candidates(
             stays = name in asked or not is_built_in(one.source) or any(one.taken(groups, dims).values())
             key = name if stays else one.build(num_ranks, **one.taken(on_hosts)).digest
             by_digest.setdefault(key, name)
-    return [*by_digest.values(), *([IN_SWITCHES] if switches_reduce(collective, network) else [])]
+    found = dict.fromkeys([*by_digest.values(), *(name for name in asked if name == SYNTHESISED)])
+    return [*found, *([IN_SWITCHES] if switches_reduce(collective, network) else [])]
 
 
 def switches_reduce(collective: str, network: "Topology") -> bool:

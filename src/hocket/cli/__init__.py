@@ -25,6 +25,7 @@ _COMMANDS = {
     "verify": "prove that algorithms are correct, built-in ones or your own, or a pipeline",
     "new": "write a file with a working algorithm of your own, ready to be changed",
     "simulate": "predict how long a collective takes on a network, and its bottleneck link",
+    "optimum": "print the best bandwidth of a collective on a network, and write a schedule that reaches it",
     "tune": "time the algorithms on this machine and write the fastest per size",
     "explain": "explain which algorithm runs for a call, what it costs, and why",
     "trace": "summarise, draw or convert the trace of a program",

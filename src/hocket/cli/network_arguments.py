@@ -23,6 +23,24 @@ class OneNetwork(argparse.Action):
 
 def add_topology(parser: argparse.ArgumentParser, *, several: bool = False, required: bool = False) -> None:
     """Declares --topology, --link, --reduce and --overhead."""
+    add_network(parser, several=several, required=required)
+    parser.add_argument(
+        "--reduce",
+        default="",
+        metavar="BANDWIDTH",
+        help="speed of a rank's additions, e.g. 200GB/s (default: infinite)",
+    )
+    parser.add_argument(
+        "--overhead",
+        default="",
+        metavar="TIME",
+        help="time that each message costs its sender and its receiver, one message after the other, for example "
+        "0.5us (default: 0)",
+    )
+
+
+def add_network(parser: argparse.ArgumentParser, *, several: bool = False, required: bool = False) -> None:
+    """Declares --topology and --link."""
     parser.add_argument(
         "--topology",
         action="append" if several else OneNetwork,
@@ -40,17 +58,4 @@ def add_topology(parser: argparse.ArgumentParser, *, several: bool = False, requ
         help="change the constants of all links, of one class, of one link, or between two kinds of nodes in both "
         "directions, for example nic:bandwidth=25GB/s,latency=2us or 'rank0->rank1:bandwidth=1GB/s' or "
         "'edge<->core:bandwidth=25GB/s' (quoted, as a shell redirects at > and <); repeat the option for more changes",
-    )
-    parser.add_argument(
-        "--reduce",
-        default="",
-        metavar="BANDWIDTH",
-        help="speed of a rank's additions, e.g. 200GB/s (default: infinite)",
-    )
-    parser.add_argument(
-        "--overhead",
-        default="",
-        metavar="TIME",
-        help="time that each message costs its sender and its receiver, one message after the other, for example "
-        "0.5us (default: 0)",
     )

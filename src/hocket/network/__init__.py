@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from hocket.network.simulation.simulate import simulate as simulate
     from hocket.network.simulation.simulation_options import SimulationOptions as SimulationOptions
     from hocket.network.simulation.traffic import traffic_of as traffic_of
+    from hocket.network.synthesis.forests import Forest as Forest
+    from hocket.network.synthesis.forests import Synthesised as Synthesised
+    from hocket.network.synthesis.forests import synthesise_schedule as synthesise_schedule
+    from hocket.network.synthesis.throughput import Optimum as Optimum
+    from hocket.network.synthesis.throughput import find_optimum as find_optimum
     from hocket.network.topology import Topology as Topology
 else:
     __getattr__, __dir__, __all__ = lazy_names(
@@ -44,6 +49,8 @@ else:
             "simulation.pipelined": ["all_reduce_in_switches", "all_reduce_in_tree"],
             "simulation.simulate": ["SimulationResult", "simulate"],
             "simulation.traffic": ["traffic_of"],
+            "synthesis.forests": ["Forest", "Synthesised", "synthesise_schedule"],
+            "synthesis.throughput": ["Optimum", "find_optimum"],
             "topology": ["Topology"],
         },
     )

@@ -35,8 +35,8 @@ class Paths:
     """The paths of n flows: flow f crosses links[offsets[f] : offsets[f + 1]], in the order of travel.
 
     offsets: int64[n + 1]. links: int64[offsets[-1]]. seconds: float64[n], the sum of the latencies of each path.
-    weights: float64[offsets[-1]], the share of the flow that crosses each link, if it takes several paths at once (seconds
-    are then those of the longest); None: all of it.
+    weights: float64[offsets[-1]], the share of the flow that crosses each link, if it takes several paths at once
+    (seconds are then those of the longest); None: all of it.
     """
 
     offsets: Ints

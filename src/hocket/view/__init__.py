@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from hocket.view.networks.mesh_text import print_mesh as print_mesh
     from hocket.view.networks.network_explanation import print_network_explanation as print_network_explanation
     from hocket.view.networks.network_picture import draw_network as draw_network
+    from hocket.view.networks.optimum_text import print_optimum as print_optimum
     from hocket.view.networks.simulation_plots import draw_all as draw_all
     from hocket.view.networks.simulation_plots import require_matplotlib as require_matplotlib
     from hocket.view.networks.simulation_text import print_result as print_result
@@ -54,6 +55,7 @@ else:
             "networks.mesh_text": ["PlacedMesh", "name_axes", "print_mesh"],
             "networks.network_explanation": ["print_network_explanation"],
             "networks.network_picture": ["draw_network"],
+            "networks.optimum_text": ["print_optimum"],
             "networks.simulation_plots": ["draw_all", "require_matplotlib"],
             "networks.simulation_text": ["print_result", "print_sweep"],
             "networks.topology_text": ["facts_of", "matrix_of", "print_topology"],
