@@ -46,8 +46,21 @@ ONLY_IN = {
     "ray": {"runtime", "cli"},
     "distributed": {"cli"},
     "yaml": {"network"},
+    "z3": {"network"},
 }
-THIRD_PARTY = {"numpy", "msgspec", "ml_dtypes", "rich", "torch", "matplotlib", "joblib", "ray", "distributed", "yaml"}
+THIRD_PARTY = {
+    "numpy",
+    "msgspec",
+    "ml_dtypes",
+    "rich",
+    "torch",
+    "matplotlib",
+    "joblib",
+    "ray",
+    "distributed",
+    "yaml",
+    "z3",
+}
 
 
 def layer_of(module: str) -> str:

@@ -1,23 +1,27 @@
 """Published optima, cuts and proofs, and what Hocket's bounds and searched schedules give."""
 
 import functools
-import itertools
 import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from hocket.network import ShortestPath, Topology, lower_bound, parse
-from hocket.network.bounds.network_bound import (
-    carried_seconds_per_byte,
-    gathering_bytes_per_second,
-    gathering_with_trees,
-    trees_for_optimum,
+from hocket.network import (
+    Lanes,
+    ShortestPath,
+    Topology,
+    find_optimum,
+    lanes_of,
+    lower_bound,
+    parse,
+    rounds_of,
+    search_tuple,
 )
+from hocket.network.bounds.network_bound import carried_seconds_per_byte
 from hocket.network.drawing import Drawing
 from hocket.network.links import Link
-from hocket.schedule import Schedule, compose, verify
-from tests.network import sccl
+from hocket.network.synthesis.throughput import optimum_with_trees
+from hocket.schedule import Schedule, verify
 
 Entry = tuple[str, float, float, float, str]
 """Name, ours, published, relative tolerance or AT_MOST, parameters."""
@@ -64,7 +68,7 @@ def _optima() -> Iterator[Entry]:
     yield from _with_trees("DGX-1V", parse(_DGX_1V).only("nvlink"), OPTIMA["DGX1V_25GBps_links"], _DGX_1V + ", NVLinks")
     for hosts, published in OPTIMA["DGX_H100_nvl450_nic50_rail"].items():
         yield _optimum(f"DGX-H100 {hosts}x8", _H100.format(hosts), published)
-    two = gathering_bytes_per_second(dgx2_chassis()) / 1e9
+    two = _best(dgx2_chassis())
     text = "125 GB/s to the switch, 8 cross cables of 12.5 GB/s"
     yield "optimum 2 DGX-2", two, OPTIMA["DGX2_2chassis_teccl_125_12.5x8"], 1e-6, text
     for name, published in OPTIMA["unit_links"].items():
@@ -74,14 +78,18 @@ def _optima() -> Iterator[Entry]:
 
 
 def _optimum(name: str, text: str, published: float) -> Entry:
-    return f"optimum {name}", gathering_bytes_per_second(parse(text)) / 1e9, published, 1e-6, text
+    return f"optimum {name}", _best(parse(text)), published, 1e-6, text
+
+
+def _best(topology: Topology) -> float:
+    return find_optimum(topology, "all_gather").bytes_per_second / 1e9
 
 
 def _with_trees(name: str, topology: Topology, published: dict[str, float], text: str) -> Iterator[Entry]:
-    yield f"optimum {name}", gathering_bytes_per_second(topology) / 1e9, published["algbw"], 1e-6, text
-    yield f"optimum {name}, trees per root", trees_for_optimum(topology), published["k"], 1e-6, text
+    yield f"optimum {name}", _best(topology), published["algbw"], 1e-6, text
+    yield f"optimum {name}, trees per root", find_optimum(topology, "all_gather").num_trees, published["k"], 1e-6, text
     for key in sorted(published.keys() - {"algbw", "k"}):
-        reached = gathering_with_trees(topology, int(key[1:])) / 1e9
+        reached = optimum_with_trees(topology, int(key[1:])) / 1e9
         yield f"optimum {name} with {key[1:]} trees per root", reached, published[key], 1e-6, text
 
 
@@ -134,23 +142,17 @@ def finish_times() -> Iterator[Entry]:
             )
 
 
-def lanes_of(name: str) -> sccl.Lanes:
+def lanes_named(name: str) -> Lanes:
     """The lanes of DGX-1V's NVLinks, or of a ring of eight with one each."""
-    topology = parse("dgx-1v:1").only("nvlink") if name == "DGX-1V" else parse("ring:8")
-    ends = zip(topology.link_source.tolist(), topology.link_target.tolist(), strict=True)
-    return dict(zip(ends, topology.lanes.tolist(), strict=True))
+    return lanes_of(parse("dgx-1v:1" if name == "DGX-1V" else "ring:8"))
 
 
 @functools.cache
 def found(network: str, collective: str, chunks: int, steps: int, rounds: int) -> Schedule | None:
     """Returns a proved schedule for the tuple, or None if there is none."""
-    if collective == "reduce_scatter":  # an all_gather backwards
-        forwards = found(network, "all_gather", chunks, steps, rounds)
-        schedule = None if forwards is None else compose.reversed(forwards)
-    else:
-        turn = _HALVES if network == "DGX-1V" and collective == "all_gather" else ()
-        spread = _ROUNDS[chunks, steps, rounds]
-        schedule = sccl.search(collective, lanes_of(network), 8, chunks, spread, turn)
+    turn = _HALVES if network == "DGX-1V" and collective in ("all_gather", "reduce_scatter") else ()
+    spread = _ROUNDS[chunks, steps, rounds][:: -1 if collective == "reduce_scatter" else 1]
+    schedule = search_tuple(collective, lanes_named(network), 8, chunks, steps, rounds, spread=spread, turn=turn)
     if schedule is not None:
         verify(schedule)
     return schedule
@@ -173,17 +175,15 @@ def _satisfiable() -> Iterator[Entry]:
             schedule = found(network, collective, chunks, steps, rounds)
             ours = math.nan
             if schedule is not None and (schedule.chunks_per_block, schedule.num_steps) == (chunks, steps):
-                ours = sccl.rounds_of(schedule, lanes_of(network))
+                ours = rounds_of(schedule, lanes_named(network))
             name = f"SCCL {network} {collective} {(chunks, steps, rounds)}: rounds"
             yield name, ours, rounds, 0.0, "a schedule found by z3, and proved"
 
 
 def _unsatisfiable() -> Iterator[Entry]:
     """Returns the number of schedules, 0."""
-    lanes = lanes_of("DGX-1V")
     for chunks, steps, rounds in SCCL["Allgather"]["unsat"]:
-        spreads = [each for each in itertools.product(range(1, rounds + 1), repeat=steps) if sum(each) == rounds]
-        number = sum(sccl.search("all_gather", lanes, 8, chunks, spread) is not None for spread in spreads)
+        number = search_tuple("all_gather", lanes_named("DGX-1V"), 8, chunks, steps, rounds) is not None
         for collective in ("all_gather", "reduce_scatter"):
             text = "z3 over all spreads of rounds" + (", backwards" if collective == "reduce_scatter" else "")
             yield f"SCCL DGX-1V {collective} {(chunks, steps, rounds)}: schedules", number, 0, 0.0, text

@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from hocket.algorithms import ALGORITHMS
-from hocket.network import SimulationOptions, Topology, parse, simulate
+from hocket.network import SimulationOptions, Topology, match_links, parse, simulate
 from hocket.network.files.astra import from_astra
 from hocket.network.routing import Supplied
 from hocket.network.simulation.max_min import max_min
 from hocket.network.simulation.simulate import Run, simulate_together
-from tests.network.time_expanded import gathered_by_links
 
 Entry = tuple[str, float, float, float, str]
 """Name, ours, published, relative tolerance, parameters."""
@@ -127,7 +126,7 @@ def _matched() -> Iterator[Entry]:
         latency, bandwidth, mib, chunks = (float(one) for one in parameters.rstrip(")").split(","))
         shape = kind.replace("torus", "torus:").replace("mesh", "mesh:")
         topology = network(shape, bandwidth, latency * 1e3)
-        schedule = gathered_by_links(topology, int(chunks))
+        schedule = match_links(topology, "all_gather", int(chunks), attempts=200)
         ours = simulate(schedule, topology, mib * MIB, level="steps", options=WHOLE).seconds * 1e6
         text = f"{latency:g} us, {bandwidth:g} GiB/s, {mib:g} MiB in all, {schedule.num_steps} steps"
         yield f"TACOS {name}", ours, microseconds, 1e-6, text

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.errors import ScheduleError
-from hocket.network import ShortestPath, Topology, lower_bound, parse
+from hocket.network import ShortestPath, Topology, find_optimum, lower_bound, parse
 from hocket.network.bounds import cuts, network_bound
-from hocket.network.bounds.network_bound import gathering_bytes_per_second
 from hocket.schedule import COLLECTIVES
 from tests.network import goldens_bounds, validation
 
@@ -193,9 +192,9 @@ def test_ranks_that_are_alike_need_one_flow(text: str) -> None:
 
 def test_without_compiled_code_the_bounds_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["dgx-1v:1", "fat-tree:12,radix=6", "torus:3x3"]
-    expected = [gathering_bytes_per_second(parse(text)) for text in texts]
+    expected = [find_optimum(parse(text), "all_gather").bytes_per_second for text in texts]
     monkeypatch.setattr("hocket.network.compiled.simulator", None)
-    assert [gathering_bytes_per_second(parse(text)) for text in texts] == expected
+    assert [find_optimum(parse(text), "all_gather").bytes_per_second for text in texts] == expected
 
 
 def test_many_ranks_are_bounded_by_what_is_seen() -> None:
@@ -209,6 +208,8 @@ def test_many_ranks_are_bounded_by_what_is_seen() -> None:
 def test_uneven_bandwidths_are_scaled_to_whole_numbers() -> None:
     topology = parse("ring:4")
     odd = replace(topology, bytes_per_second=np.array([1 / 3, 2 / 3] * 4))
-    assert gathering_bytes_per_second(odd) == pytest.approx(4 * cuts.tightest(odd, range(4)).bytes_per_second / 3)
+    assert find_optimum(odd, "all_gather").bytes_per_second == pytest.approx(
+        4 * cuts.tightest(odd, range(4)).bytes_per_second / 3
+    )
     huge = replace(topology, bytes_per_second=np.array([1e18, 3e18] * 4))
     assert cuts.whole_capacities(huge.bytes_per_second, 4).max() < 2**62

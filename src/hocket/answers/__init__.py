@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from hocket.answers.synthesis.optima import Synthesis as Synthesis
     from hocket.answers.synthesis.optima import optimum as optimum
     from hocket.answers.synthesis.optima import synthesise as synthesise
+    from hocket.answers.synthesis.step_schedules import StepSchedule as StepSchedule
+    from hocket.answers.synthesis.step_schedules import stepwise as stepwise
     from hocket.answers.ways import Travel as Travel
     from hocket.answers.ways import Ways as Ways
 else:
@@ -66,6 +68,7 @@ else:
             "shown_pipeline": ["ShownPipeline", "pipeline"],
             "simulation_case": ["DEFAULT_BYTES", "SimulationCase", "cases_of"],
             "synthesis.optima": ["BestBandwidth", "Synthesis", "optimum", "synthesise"],
+            "synthesis.step_schedules": ["StepSchedule", "stepwise"],
             "ways": ["Travel", "Ways"],
         },
     )

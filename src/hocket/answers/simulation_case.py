@@ -323,8 +323,8 @@ def candidates(
     """Returns the names of the registered algorithms that support the network's ranks.
 
     Of built-in ones with the same schedule only the first is named; algorithms of users, those that are asked for, and
-    those that take the given groups or dims all are; "synthesised" only if it is asked for. Raises ValueError if there are so many ranks that building all
-    schedules takes minutes or much longer.
+    those that take the given groups or dims all are; "synthesised" only if it is asked for. Raises ValueError if there
+    are so many ranks that building all schedules takes minutes or much longer.
     """
     from hocket.algorithms import ALGORITHMS, is_built_in
     from hocket.answers.limits import MOST_RANKS

@@ -20,17 +20,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--msccl", metavar="FILE.xml", help="also make a schedule that reaches it, prove it, and write it as MSCCL XML"
     )
+    steps = parser.add_argument_group("schedules step by step, between ranks that are linked directly")
+    found = steps.add_mutually_exclusive_group()
+    found.add_argument(
+        "--tuple",
+        type=_tuple,
+        metavar="C,S,R",
+        help="search a schedule of C chunks per block, S steps and R rounds, or prove that there is none (needs z3)",
+    )
+    found.add_argument(
+        "--matching", type=int, metavar="C", help="a schedule of few steps, with C chunks per block, by greedy matching"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _tuple(text: str) -> tuple[int, int, int]:
+    parts = text.split(",")
+    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"expected C,S,R, for example 6,3,7; found {text!r}")
+    chunks, steps, rounds = map(int, parts)
+    return chunks, steps, rounds
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the optimum. Raises ValueError for a bad argument, TopologyError for an impossible network."""
-    from hocket.answers import optimum, synthesise
+    from hocket.answers import Synthesis, optimum, synthesise
     from hocket.cli.writable import check_writable, say_written
+    from hocket.schedule import msccl
     from hocket.view import Terminal, saving
 
     if arguments.msccl is not None:
         check_writable(arguments.msccl)
+    if arguments.tuple is not None or arguments.matching is not None:
+        return _step_by_step(arguments)
     find = optimum if arguments.msccl is None else synthesise
     found = find(
         arguments.collective,
@@ -44,11 +66,37 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(found.as_json()))
     else:
         found.print(Terminal())
-    if arguments.msccl is not None:
-        from hocket.answers import Synthesis
-        from hocket.schedule import msccl
-
-        assert isinstance(found, Synthesis)
+    if isinstance(found, Synthesis):
         saving.write(arguments.msccl, msccl.write(found.schedule, found.algorithm.name))
+        say_written(arguments.msccl)
+    return 0
+
+
+def _step_by_step(arguments: argparse.Namespace) -> int:
+    """Prints what --tuple or --matching finds. Returns 1 if there is no such schedule."""
+    from hocket.answers import stepwise
+    from hocket.cli.writable import say_written
+    from hocket.schedule import msccl
+    from hocket.view import Terminal, saving
+
+    if arguments.forwarding:
+        raise ValueError("--forwarding: only ranks take part in --tuple and --matching; leave it out")
+    found = stepwise(
+        arguments.collective,
+        arguments.ranks,
+        topology=arguments.topology,
+        root=arguments.root,
+        links=arguments.link,
+        rounds=arguments.tuple,
+        chunks=arguments.matching,
+    )
+    if arguments.json:
+        print(json.dumps(found.as_json()))
+    else:
+        found.print(Terminal())
+    if found.schedule is None:
+        return 1
+    if arguments.msccl is not None:
+        saving.write(arguments.msccl, msccl.write(found.schedule, found.method))
         say_written(arguments.msccl)
     return 0

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from hocket.network.synthesis.forests import Forest as Forest
     from hocket.network.synthesis.forests import Synthesised as Synthesised
     from hocket.network.synthesis.forests import synthesise_schedule as synthesise_schedule
+    from hocket.network.synthesis.link_matching import match_links as match_links
+    from hocket.network.synthesis.round_tuples import Lanes as Lanes
+    from hocket.network.synthesis.round_tuples import lanes_of as lanes_of
+    from hocket.network.synthesis.round_tuples import rounds_of as rounds_of
+    from hocket.network.synthesis.round_tuples import search_tuple as search_tuple
     from hocket.network.synthesis.throughput import Optimum as Optimum
     from hocket.network.synthesis.throughput import find_optimum as find_optimum
     from hocket.network.topology import Topology as Topology
@@ -50,6 +55,8 @@ else:
             "simulation.simulate": ["SimulationResult", "simulate"],
             "simulation.traffic": ["traffic_of"],
             "synthesis.forests": ["Forest", "Synthesised", "synthesise_schedule"],
+            "synthesis.link_matching": ["match_links"],
+            "synthesis.round_tuples": ["Lanes", "lanes_of", "rounds_of", "search_tuple"],
             "synthesis.throughput": ["Optimum", "find_optimum"],
             "topology": ["Topology"],
         },

@@ -151,6 +151,17 @@ class Topology:
         """The number of each node, by name."""
         return {name: number for number, name in enumerate(self.node_names)}
 
+    @cached_property
+    def usable_links(self) -> Bools:
+        """Whether ranks can use each link: its ends are ranks, or forward traffic of others. bool[num_links].
+
+        Not usable are, for example, the links of an idle accelerator that does not forward.
+        """
+        may = self.forwards.copy()
+        may[self.ranks] = True
+        usable: Bools = may[self.link_source] & may[self.link_target]
+        return usable
+
     def link_names(self, links: Iterable[int]) -> list[str]:
         """Returns each link as "source->target"."""
         names = self.node_names

@@ -18,15 +18,13 @@ the shape of the network, and for all_reduce also the narrowest cut.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from math import gcd
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from hocket.errors import TopologyError
 from hocket.network import compiled
-from hocket.network.bounds.cuts import Grouping, groupings, narrowest, ranks_alike, tightest, whole_capacities
-from hocket.network.bounds.max_flow import make_max_flow
+from hocket.network.bounds.cuts import Grouping, groupings, narrowest, ranks_alike, tightest
 from hocket.network.shortest import shortest_seconds
 from hocket.network.topology import Floats, Ints, Topology
 from hocket.schedule import find_collective
@@ -86,9 +84,10 @@ _latencies: "WeakKeyDictionary[Topology, dict[tuple[str, int], float]]" = WeakKe
 def lower_bound(
     topology: Topology, collective: str, num_bytes: float, *, root: int = 0, reduce_seconds_per_byte: float = 0.0
 ) -> Bound:
-    """Returns the least time of the collective on this network, for any algorithm and any paths.
+    """Returns the least time of the collective on this network, for any algorithm and any usable paths.
 
-    A rank on a reducing switch does not count as a rank: it only represents the work of the switch.
+    A node that is no rank and does not forward, such as an idle accelerator, is of no use. A rank on a reducing switch
+    does not count as a rank: it only represents the work of the switch.
     num_bytes: n in the module docstring. reduce_seconds_per_byte: a rank's time to add one byte to another.
     Uneven blocks count as equal ones. Raises ScheduleError for an unknown collective, ValueError for a root outside
     the ranks.
@@ -102,8 +101,10 @@ def lower_bound(
     at = (even, root if kind.rooted else 0)
     bandwidths, latencies = _bandwidths.setdefault(topology, {}), _latencies.setdefault(topology, {})
     if at not in bandwidths:
-        latencies[at] = _latency(topology, *at)
-        bandwidths[at] = _bandwidth(topology, *at)  # stored last, because other threads look for this entry
+        kept, used = _usable(topology)
+        latencies[at] = _latency(used, *at)
+        found = _bandwidth(used, *at)
+        bandwidths[at] = replace(found, links=kept[found.links])  # stored last, because other threads look for it
     bandwidth, moves = bandwidths[at], kind.exactly_once and num_bytes > 0
     reduces = kind.counts_contributions and not topology.reducing.any()
     times = (
@@ -114,6 +115,17 @@ def lower_bound(
     return Bound(max(times), *times, bandwidth.links, bandwidth.exact)
 
 
+def _usable(topology: Topology) -> tuple[Ints, Topology]:
+    """Returns the numbers of the links that ranks can use, and the network of these; all, if ranks need others."""
+    kept = np.flatnonzero(topology.usable_links)
+    if len(kept) < topology.num_links:
+        try:
+            return kept, topology.keep(topology.usable_links)
+        except TopologyError:  # no schedule has a route here, and a bound is a bound all the same
+            pass
+    return np.arange(topology.num_links), topology
+
+
 def _without_switches(topology: Topology) -> Topology:
     switches = topology.reducing[topology.ranks]
     if not switches.any():
@@ -121,49 +133,6 @@ def _without_switches(topology: Topology) -> Topology:
     if topology not in _members:
         _members[topology] = topology.place(np.flatnonzero(~switches).tolist())
     return _members[topology]
-
-
-def gathering_bytes_per_second(topology: Topology) -> float:
-    """Returns the optimum of all_gather for long vectors, which can be reached: bytes of all blocks per second."""
-    cut = tightest(topology, range(topology.num_ranks))
-    return topology.num_ranks * cut.bytes_per_second / cut.ranks
-
-
-def trees_for_optimum(topology: Topology) -> int:
-    """Returns the least number of spanning trees per rank, with equal shares, to reach `gathering_bytes_per_second`."""
-    capacity = whole_capacities(topology.bytes_per_second, topology.num_ranks)
-    cut = tightest(topology, range(topology.num_ranks))
-    inverse = Fraction(cut.ranks, int(capacity[cut.links].sum()))
-    return int(Fraction(inverse.numerator, gcd(*capacity.tolist(), inverse.denominator)) / inverse)
-
-
-def gathering_with_trees(topology: Topology, trees: int) -> float:
-    """Returns the optimum of all_gather if each rank sends equal shares along `trees` spanning trees: bytes per second.
-
-    A link of b bytes per second is part of floor(U b) trees, where U is the seconds for a share. The function searches
-    the least U for which all trees reach every rank (ForestColl's fixed k).
-    """
-    capacity = whole_capacities(topology.bytes_per_second, topology.num_ranks)
-    p, above, num_links = topology.num_ranks, topology.num_nodes, topology.num_links
-    flow = make_max_flow(
-        above + 1,
-        np.concatenate([topology.link_source, np.full(p, above)]),
-        np.concatenate([topology.link_target, topology.ranks]),
-    )
-    scaled = np.full(num_links + p, trees, np.int64)
-
-    def suffices(seconds: Fraction) -> bool:
-        scaled[:num_links] = [each * seconds.numerator // seconds.denominator for each in capacity.tolist()]
-        return all(flow.run(scaled, above, int(node)) >= p * trees for node in topology.ranks)
-
-    # The answer changes only where some floor(U b) changes, at a multiple of 1 / b.
-    largest = int(capacity.max())
-    low, high = Fraction(0), Fraction(p * trees, int(capacity.min()))
-    while high - low >= Fraction(1, largest * largest):
-        middle = (low + high) / 2
-        low, high = (low, middle) if suffices(middle) else (middle, high)
-    seconds = ((low + high) / 2).limit_denominator(largest)
-    return float(p * trees / seconds) * float(topology.bytes_per_second.max()) / largest
 
 
 def carried_seconds_per_byte(topology: Topology) -> float:

@@ -91,7 +91,7 @@ def find_optimum(topology: Topology, collective: str, root: int = 0, *, forwardi
         known = ", ".join(("all_reduce", *FORWARD))
         reason = _REFUSED.get(find_collective(collective).name, "its blocks differ in length")
         raise ValueError(f"expected one of {known}; {collective} has no known optimum, because {reason}")
-    allowed = np.ones(topology.num_links, bool) if forwarding else _usable_links(topology)
+    allowed = np.ones(topology.num_links, bool) if forwarding else topology.usable_links
     kind, p = FORWARD[collective], topology.num_ranks
     kept = np.flatnonzero(allowed)
     usable = topology if len(kept) == topology.num_links else topology.keep(allowed)
@@ -140,14 +140,6 @@ def trees_per_root(optimum: Optimum) -> dict[int, int]:
     ranks = optimum.topology.ranks.tolist()
     roots = [ranks[optimum.root]] if FORWARD[optimum.collective] == "broadcast" else ranks
     return dict.fromkeys(roots, optimum.num_trees)
-
-
-def _usable_links(topology: Topology) -> Bools:
-    """Returns which links ranks can use: those between nodes that are ranks or forward traffic of others."""
-    may = topology.forwards.copy()
-    may[topology.ranks] = True
-    usable: Bools = may[topology.link_source] & may[topology.link_target]
-    return usable
 
 
 def _targets(network: Topology, kind: str, root: int) -> Sequence[int]:
