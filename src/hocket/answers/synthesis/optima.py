@@ -155,9 +155,9 @@ def synthesise(
 ) -> Synthesis:
     """Makes and proves a schedule that reaches the best bandwidth of a collective on a network, for long vectors.
 
-    From now on, algorithm="synthesised" is this algorithm, in calls of this process for this collective: all ranks have
-    to make it. What was found stays in the cache on disk. Arguments and errors are those of `optimum`; also
-    TopologyError if switches with unequal bandwidths in and out leave no trees that reach the optimum.
+    From now on, algorithm="synthesised" is this algorithm, in calls of this process for this collective and any root:
+    all ranks have to make it. What was found stays in the cache on disk. Arguments and errors are those of `optimum`;
+    also TopologyError if switches with unequal bandwidths in and out leave no trees that reach the optimum.
     """
     from hocket.algorithms import add_algorithms
     from hocket.answers.synthesis.synthesised_algorithm import algorithm_of, made_for

@@ -29,16 +29,18 @@ def made_for(optimum: "Optimum") -> "Synthesised":
 
 
 def algorithm_of(made: "Synthesised") -> "Algorithm":
-    """Returns a synthesised schedule as an algorithm for this number of ranks and this root."""
+    """Returns a synthesised schedule as an algorithm for this number of ranks; for another root it makes another."""
     from hocket.algorithms import Algorithm
+    from hocket.network import find_optimum
 
     schedule, name = made.schedule, made.optimum.topology.name
     num_ranks = schedule.num_ranks
 
     def produce(layout: "Layout") -> "Schedule":
-        if layout.root != schedule.root:
-            raise ValueError(f"{SYNTHESISED} for {name}: expected root {schedule.root}, found {layout.root}")
-        return schedule
+        if layout.root == schedule.root:
+            return schedule
+        one = made.optimum
+        return made_for(find_optimum(one.topology, one.collective, layout.root, forwarding=one.forwarding)).schedule
 
     return Algorithm(
         collective=schedule.collective,
