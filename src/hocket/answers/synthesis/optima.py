@@ -60,7 +60,11 @@ class BestBandwidth(Answer):
 
         topology, kind = optimum.topology, find_collective(optimum.collective)
         names = topology.node_names
-        before, behind = ([names[node] for node in np.flatnonzero(side)] for side in (optimum.before, ~optimum.before))
+        carries = np.flatnonzero(optimum.shares)
+        used = np.zeros(topology.num_nodes, bool)
+        used[topology.link_source[carries]] = used[topology.link_target[carries]] = True
+        sides = (used & optimum.before, used & ~optimum.before)
+        before, behind = ([names[node] for node in np.flatnonzero(side)] for side in sides)
         return cls(
             collective=optimum.collective,
             topology=topology.name,

@@ -91,7 +91,7 @@ def find_optimum(topology: Topology, collective: str, root: int = 0, *, forwardi
         known = ", ".join(("all_reduce", *FORWARD))
         reason = _REFUSED.get(find_collective(collective).name, "its blocks differ in length")
         raise ValueError(f"expected one of {known}; {collective} has no known optimum, because {reason}")
-    allowed = np.ones(topology.num_links, bool) if forwarding else topology.usable_links
+    allowed = _without_dead_ends(topology, np.ones(topology.num_links, bool) if forwarding else topology.usable_links)
     kind, p = FORWARD[collective], topology.num_ranks
     kept = np.flatnonzero(allowed)
     usable = topology if len(kept) == topology.num_links else topology.keep(allowed)
@@ -140,6 +140,19 @@ def trees_per_root(optimum: Optimum) -> dict[int, int]:
     ranks = optimum.topology.ranks.tolist()
     roots = [ranks[optimum.root]] if FORWARD[optimum.collective] == "broadcast" else ranks
     return dict.fromkeys(roots, optimum.num_trees)
+
+
+def _without_dead_ends(topology: Topology, links: Bools) -> Bools:
+    """Returns which of these links may lead from a rank to another: not those of a switch with a single neighbour."""
+    switches = np.ones(topology.num_nodes, bool)
+    switches[topology.ranks] = False
+    ends = np.sort(np.stack((topology.link_source, topology.link_target), axis=1), axis=1)
+    while True:
+        pairs = np.unique(ends[links], axis=0)
+        dead = switches & (np.bincount(pairs.ravel(), minlength=topology.num_nodes) == 1)
+        if not dead.any():
+            return links
+        links = links & ~dead[ends].any(axis=1)
 
 
 def _targets(network: Topology, kind: str, root: int) -> Sequence[int]:
