@@ -39,8 +39,8 @@ _REFUSED = {
     "all_to_all": "every pair of ranks has data of its own, and trees do not apply",
     "barrier": "it moves no data",
 }
-_MOST_ROWS = 1 << 20  # transfers of single chunks: with more, a proof takes minutes
-_CLOSE = Fraction(999, 1000)  # of the optimum, if fewer trees are taken
+_MOST_ROWS = 1 << 18  # transfers of single chunks: a proof of more takes more than seconds
+_CLOSE = 1 - Fraction(1, 10**5)  # of the optimum, if fewer trees are taken
 
 
 @dataclass(frozen=True, eq=False)
