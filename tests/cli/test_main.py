@@ -70,7 +70,10 @@ def test_the_error_of_an_option_without_its_value_shows_the_value(
 @pytest.mark.parametrize(
     ("command", "owners"),
     [
-        ("show topology ring:4 --link nic:latency=1us", "--link belongs to hocket simulate, hocket optimum, hocket explain"),
+        (
+            "show topology ring:4 --link nic:latency=1us",
+            "--link belongs to hocket simulate, hocket optimum, hocket explain",
+        ),
         ("explain all_reduce --sweep", "--sweep belongs to hocket simulate"),
     ],
 )
