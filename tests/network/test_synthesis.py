@@ -87,6 +87,7 @@ def _check(topology: Topology, collective: str, slower: float, root: int = 0) ->
     assert busy * (1 - 1e-9) <= result.seconds <= best * (1 + slower)
 
 
+@pytest.mark.slow(reason="thousands of pieces, which only compiled code simulates quickly")
 @pytest.mark.parametrize("name", [*_NETWORKS, *(f"{name} {seed}" for name in _ODD for seed in range(2))])
 def test_all_gather_and_back_reach_the_optimum(name: str) -> None:
     kind, _, seed = name.rpartition(" ")
@@ -95,17 +96,20 @@ def test_all_gather_and_back_reach_the_optimum(name: str) -> None:
         _check(topology, collective, _SLOWER.get(kind if kind in _ODD else name, 0.01))
 
 
+@pytest.mark.slow(reason="thousands of pieces, which only compiled code simulates quickly")
 @pytest.mark.parametrize("name", ["ring:9", "torus:4x4", "mesh:3x3", "hypercube:3", "fat-tree:16", "MI250"])
 def test_all_reduce_is_as_fast_as_both_of_its_parts(name: str) -> None:
     _check(parse(_NETWORKS[name]), "all_reduce", 0.01)
 
 
+@pytest.mark.slow(reason="thousands of pieces, which only compiled code simulates quickly")
 @pytest.mark.parametrize("collective", ["broadcast", "reduce", "gather", "scatter"])
 @pytest.mark.parametrize("name", ["ring:4", "torus:3x3", "mesh:2x5", "switch:8", "dgx-1v:1,pcie=no", "NPU"])
 def test_rooted_collectives_reach_the_optimum(name: str, collective: str) -> None:
     _check(parse(_NETWORKS[name]), collective, 0.01, root=1)
 
 
+@pytest.mark.slow(reason="thousands of pieces, which only compiled code simulates quickly")
 @pytest.mark.parametrize("ranks", [64, 128])
 def test_a_cluster_takes_seconds(ranks: int) -> None:
     topology = parse(_H100.format(ranks // 8))
@@ -138,6 +142,7 @@ def test_too_many_exact_shares_are_rounded_to_fewer() -> None:
     assert optimum_with_trees(parse(_A100.format(2)), 13) == pytest.approx(346.666667e9)
 
 
+@pytest.mark.slow(reason="thousands of pieces, which only compiled code simulates quickly")
 def test_idle_accelerators_forward_only_if_they_may() -> None:
     drawing = Drawing("four in a row, and a long way round")
     gpus = drawing.nodes("gpu", 4, forwards=False)
@@ -179,6 +184,7 @@ def test_a_single_rank_and_a_wrong_root_are_refused() -> None:
         find_optimum(parse("ring:4"), "broadcast", 4)
 
 
+@pytest.mark.slow(reason="thousands of pieces, which only compiled code simulates quickly")
 def test_a_switch_with_less_out_than_in_may_have_no_trees() -> None:
     topology = parse("switch:4,bandwidth=1GB/s")
     slow = topology.link_source == int(topology.link_target[topology.link_source == topology.ranks[0]][0])
@@ -222,6 +228,7 @@ def test_flows_are_the_same_without_compiled_code() -> None:
 _SCATTERED = [((1, 2, 2), True), ((2, 2, 3), True), ((3, 2, 4), True), ((3, 2, 2), False), ((4, 2, 3), False)]
 
 
+@pytest.mark.slow(reason="z3 searches the schedules of SCCL")
 @pytest.mark.parametrize(("wanted", "exists"), _SCATTERED)
 def test_scatter_and_gather_of_sccl(wanted: tuple[int, int, int], *, exists: bool) -> None:
     lanes = lanes_of(parse("dgx-1v:1"))
