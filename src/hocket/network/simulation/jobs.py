@@ -25,8 +25,9 @@ class Job:
     """Traffic on a network. In a collapsed job, a few ranks and links represent all.
 
     paths: for the messages of each pattern. channels: int64, a number for each pair of ranks. weights: float64, for
-    each link of each path, the number of equal messages that cross an equal link. switches: bool[num_ranks], the ranks
-    that represent a switch, for which messages and work take no time because it works while data passes.
+    each link of each path, the share of the message that crosses it, or the number of equal messages that cross an
+    equal link. switches: bool[num_ranks], the ranks that represent a switch, for which messages and work take no time
+    because it works while data passes.
     """
 
     traffic: Traffic
