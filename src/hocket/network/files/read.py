@@ -12,7 +12,8 @@ from hocket.errors import TopologyError, did_you_mean
 from hocket.network.files.astra import from_astra
 from hocket.network.files.simai import from_simai
 from hocket.network.files.slurm import from_slurm
-from hocket.network.files.topology_file import from_description, ranges_in
+from hocket.network.files.topology_file import from_description
+from hocket.network.files.yaml_text import read_yaml
 from hocket.network.kinds.by_name import KINDS, parse
 from hocket.network.topology import Topology
 
@@ -53,51 +54,6 @@ def _from_text(text: str, name: str) -> Topology:
         return from_simai(text, name)
     if _SLURM.search(text):
         return from_slurm(text, name)
-    entries = _yaml(text, name)
+    entries = read_yaml(text, name)
     reader: Callable[[dict[str, Any], str], Topology] = from_astra if "npus_count" in entries else from_description
     return reader(entries, name)
-
-
-def _yaml(text: str, name: str) -> dict[str, Any]:
-    try:
-        import yaml
-    except ImportError as error:
-        raise TopologyError(
-            f"{name}: reading YAML needs PyYAML; install it with: pip install 'hocket[yaml]'"
-        ) from error
-    try:
-        entries = yaml.load(text, _strict(yaml))
-    except yaml.YAMLError as error:
-        raise TopologyError(f"{name} is not YAML: {error}{ranges_in(text)}") from error
-    except RecursionError:
-        raise TopologyError(f"{name}: expected YAML of a few levels, found entries nested too deeply") from None
-    if isinstance(entries, list) and all(isinstance(one, dict) and "topology" in one for one in entries):
-        raise TopologyError(
-            f"{name}: Slurm's topology.yaml is not read; give topology.conf, or a file with the output of "
-            "`scontrol show topology`"
-        )
-    if not isinstance(entries, dict):
-        raise TopologyError(f"{name}: expected YAML with entries by name, found {type(entries).__name__}")
-    return entries
-
-
-def _strict(yaml: Any) -> Any:
-    """Returns PyYAML's safe loader, extended to report the line of a repeated name and of an invalid date or number."""
-
-    class Strict(yaml.SafeLoader):  # type: ignore[misc]
-        def compose_mapping_node(self, anchor: Any) -> Any:
-            node = super().compose_mapping_node(anchor)
-            seen = set()
-            for key, _ in node.value:
-                if str(key.value) in seen:
-                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} appears twice", problem_mark=key.start_mark)
-                seen.add(str(key.value))
-            return node
-
-        def construct_object(self, node: Any, deep: bool = False) -> Any:
-            try:
-                return super().construct_object(node, deep=deep)
-            except ValueError as error:
-                raise yaml.MarkedYAMLError(problem=str(error), problem_mark=node.start_mark) from None
-
-    return Strict

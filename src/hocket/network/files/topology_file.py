@@ -12,7 +12,6 @@ outer: torus:2x2
 inner: [dgx-h100:1, dgx-h100:1, dgx-a100:1, home:1]    # or one for all
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from hocket.errors import TopologyError, did_you_mean
+from hocket.network.files.yaml_text import EACH_NAME, ranges_in
 from hocket.network.kinds.by_name import parse
 from hocket.network.kinds.composition import compose
 from hocket.network.links import Link, bytes_per_second, find_link, seconds
@@ -31,8 +31,6 @@ _CHANGES = {"name", "change", "ranks", "routes", "reducing"}
 _LINK_KEYS = {"between", "from", "to", "link", "class", "bandwidth", "latency"}
 _MOST_NAMED = 12  # nodes in an error
 _ENDPOINTS = ("gpu", "npu", "host")  # kinds that do not forward traffic of others
-_EACH = "write each name, as in gpu: [g0, g1], or begin with topology: KIND:ARGS, which names its nodes"
-_RANGE = re.compile(r"\d\.\.+[\w-]*\d|[\[{]\d+(-|\.\.+)\d+[]}]")
 
 
 def from_description(entries: Mapping[str, Any], name: str) -> Topology:
@@ -103,7 +101,9 @@ def _drawn(entries: Mapping[str, Any], name: str) -> Topology:
     names, kinds = [], []
     for kind, of_kind in entries["nodes"].items():
         if not isinstance(of_kind, list):
-            raise TopologyError(f"{name}: expected a list of names as nodes of kind {kind}, found {of_kind!r}; {_EACH}")
+            raise TopologyError(
+                f"{name}: expected a list of names as nodes of kind {kind}, found {of_kind!r}; {EACH_NAME}"
+            )
         meant = str(kind).lower().removesuffix("s")
         if meant in _ENDPOINTS and kind != meant:
             raise TopologyError(
@@ -228,12 +228,6 @@ def _near_key(entry: Mapping[str, Any], known: Iterable[str]) -> str:
     """Returns the first unknown key and the one that it is near, as the end of an error; "" if all are known."""
     known = sorted(known)
     return next((f"; {key!r} is unknown{did_you_mean(key, known)}" for key in entry if key not in known), "")
-
-
-def ranges_in(text: str) -> str:
-    """Returns what to do about a range of nodes in a text, such as g0..7 or g[0-7]; "" if there is none."""
-    found = _RANGE.search(text)
-    return f"; ranges such as {found[0]!r} are not read: {_EACH}" if found else ""
 
 
 def _node(name: Any, where: str) -> str:

@@ -28,6 +28,7 @@ from hocket.network.bounds.network_bound import Bound, lower_bound
 from hocket.network.simulation.collapse import collapsed
 from hocket.network.simulation.engine import MessageTimes, run_events
 from hocket.network.simulation.jobs import Job, make_job
+from hocket.network.simulation.link_loads import LinkLoads
 from hocket.network.simulation.periodic import never_contends, ready_times
 from hocket.network.simulation.simulation_options import SimulationOptions
 from hocket.network.simulation.traffic import traffic_of
@@ -55,7 +56,7 @@ class Parts:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SimulationResult:
+class SimulationResult(LinkLoads):
     """The result of a simulation, in seconds and bytes per second; links by their number in the topology.
 
     num_bytes: the size of the call, that of the largest input or output of a rank. seconds: when the last rank
@@ -65,12 +66,9 @@ class SimulationResult:
     """
 
     schedule: Schedule
-    topology: Topology
     num_bytes: float
     level: str
-    seconds: float
     rank_seconds: Floats
-    link_bytes: Floats
     parts: Parts
     reduce_bytes_per_second: float = math.inf
     messages: MessageTimes | None = None
@@ -110,23 +108,6 @@ class SimulationResult:
     def bus_bytes_per_second(self) -> float:
         """busbw: algbw times a factor that makes it comparable with the bandwidth of links, as in NCCL's tests."""
         return self.algorithm_bytes_per_second * self.schedule.kind.bus_factor(self.schedule.num_ranks)
-
-    @property
-    def link_seconds(self) -> Floats:
-        """The time for which each link is busy, at its full speed: float64[num_links]."""
-        return self.link_bytes / self.topology.bytes_per_second
-
-    @property
-    def binding_links(self) -> Ints:
-        """The bottleneck links: the numbers of all links that are busy longest; empty if nothing is sent."""
-        busy = self.link_seconds
-        most = busy.max(initial=0.0)
-        return np.flatnonzero(busy >= most * (1 - 1e-9)) if most else np.zeros(0, np.int64)
-
-    @property
-    def binding_share(self) -> float:
-        """The share of the time for which the bottleneck links are busy; near 1, they determine the time."""
-        return float(self.link_seconds.max(initial=0.0) / self.seconds) if self.seconds else 0.0
 
 
 @dataclass(frozen=True, eq=False)
