@@ -22,11 +22,24 @@ class OneNetwork(argparse.Action):
 
 
 def add_topology(parser: argparse.ArgumentParser, *, several: bool = False, required: bool = False) -> None:
-    """Declares --topology, --link, --reduce and --overhead."""
+    """Declares --topology or --machine and --protocol, and --link, --reduce and --overhead.
+
+    required: one of --topology and --machine must be given.
+    """
+    either = parser.add_mutually_exclusive_group(required=required)
+    either.add_argument(
+        "--machine",
+        action="append" if several else OneNetwork,
+        metavar="NAME[:HOSTS]",
+        help="predict the GPU library of a machine, such as h100:4: v100, a100, h100, h200, b200, mi300x, or a YAML "
+        "file (docs/networks.md)" + ("; repeat the option for more machines" if several else ""),
+    )
     parser.add_argument(
+        "--protocol", default="", metavar="P", help="with --machine: LL, LL128 or Simple (default: the fastest)"
+    )
+    either.add_argument(
         "--topology",
         action="append" if several else OneNetwork,
-        required=required,
         metavar="KIND:ARGS",
         help=f"the network, for example torus:4x4 or dgx-h100:2; or a file: YAML, or one of ASTRA-sim, SimAI or Slurm "
         f"(docs/networks.md describes the formats); {PLACEHOLDER} in ARGS stands for the rank count"

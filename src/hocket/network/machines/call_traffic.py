@@ -1,14 +1,15 @@
 """What a library sends for a call: channels of rings, trees, chains, reducing switches, and exchanges of all pairs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
 
 from hocket.network.machines.rings import find_rings, lanes_of
-from hocket.network.simulation.channels import Channels, one_pattern
+from hocket.network.simulation.channels import CallChannels, one_pattern
+from hocket.network.simulation.pipelined import host_tree
 from hocket.network.simulation.traffic import Traffic, TrafficPattern
 from hocket.network.topology import Topology
 
@@ -69,7 +70,7 @@ class PlacedRanks:
 
     @cached_property
     def head_orders(self) -> tuple[tuple[Ints, ...], ...]:
-        """For each channel of trees, the ranks of each host from its head on. Each rank of the smallest host is a head once."""
+        """For each channel of trees, the ranks of each host from its head on. All of the smallest host are heads."""
         least = min(map(len, self.hosts))
         return tuple(tuple(_from_head(rings, channel) for rings in self._rings) for channel in range(least))
 
@@ -80,27 +81,27 @@ def _from_head(rings: Sequence[Ints], channel: int) -> Ints:
     return np.roll(ring, -int(np.flatnonzero(ring == head)[0]))
 
 
-def in_rings(placed: PlacedRanks, collective: str) -> Channels:
+def in_rings(placed: PlacedRanks, collective: str) -> CallChannels:
     """Returns all_gather or reduce_scatter, once round a ring; or all_reduce, twice."""
     number = placed.num_ranks
     ranks = np.arange(number)
     hops = (number - 1) * (2 if collective == "all_reduce" else 1)
     pattern = one_pattern(number, ranks, (ranks + 1) % number)
     traffic = Traffic(number, (pattern,), ((0, hops),) if hops else (), number)
-    return Channels(traffic, placed.ring_orders)
+    return CallChannels(traffic, placed.ring_orders)
 
 
-def in_chains(placed: PlacedRanks, root: int, num_bytes: float, *, to_root: bool) -> Channels:
+def in_chains(placed: PlacedRanks, root: int, *, to_root: bool) -> CallChannels:
     """Returns broadcast or reduce: pieces follow each other through a chain from the root, or to it."""
     number = placed.num_ranks
     orders = np.array([np.roll(one, -int(np.flatnonzero(one == root)[0])) for one in placed.ring_orders])
     near, far = np.arange(number - 1), np.arange(1, number)
     pattern = one_pattern(number, far, near) if to_root else one_pattern(number, near, far)
     traffic = Traffic(number, (pattern,), ((0, 1),) if number > 1 else (), 1)
-    return Channels(traffic, orders, in_sequence=True, pieces=_tree_pieces(num_bytes / len(orders), number))
+    return CallChannels(traffic, orders, in_sequence=True, pieces=partial(_tree_pieces, len(orders), number))
 
 
-def in_trees(placed: PlacedRanks, num_bytes: float) -> Channels:
+def in_trees(placed: PlacedRanks) -> CallChannels:
     """Returns an all_reduce with a chain in every host up to its head, two trees among heads, and the same paths back.
 
     Every rank of a host is the head of two channels, one for each tree, so that all cards are used.
@@ -121,10 +122,10 @@ def in_trees(placed: PlacedRanks, num_bytes: float) -> Channels:
     for depth in range(int(depths.max()), 0, -1):
         hosts = np.flatnonzero(depths == depth)
         levels.append((begins[hosts], begins[parents[hosts]]))
-    return _up_and_down(levels, np.array(orders), placed.num_ranks, num_bytes)
+    return _up_and_down(levels, np.array(orders), placed.num_ranks)
 
 
-def in_switches(placed: PlacedRanks, num_bytes: float, *, between: bool) -> tuple[Channels, Topology]:
+def in_switches(placed: PlacedRanks, *, between: bool) -> tuple[CallChannels, Topology]:
     """Returns an all_reduce in reducing switches, and the network with these switches as ranks after the others.
 
     Rank i of a host is responsible for one channel (two with several hosts). It requests the sum of its part from the
@@ -133,8 +134,8 @@ def in_switches(placed: PlacedRanks, num_bytes: float, *, between: bool) -> tupl
     total to all ranks through the switch. Raises ValueError if the network has no such switches.
     """
     network, hosts, number = placed.network, placed.hosts, placed.num_ranks
-    switches = _switches_of_hosts(placed)
-    rails = _rails(placed) if between and len(hosts) > 1 else np.zeros(0, np.int64)
+    switches = switches_of_hosts(placed)
+    rails = rail_switches(network) if between and len(hosts) > 1 else np.zeros(0, np.int64)
     names = network.node_names
     with_switches = network.place([*range(number), *(names[node] for node in (*switches, *rails))])
     parents, depths = host_tree(len(hosts))
@@ -160,45 +161,28 @@ def in_switches(placed: PlacedRanks, num_bytes: float, *, between: bool) -> tupl
             orders.append(
                 np.concatenate([[ranks[0] for ranks in turned], those, middle, *(ranks[1:] for ranks in turned)])
             )
-    channels = _up_and_down(levels, np.array(orders, np.int64), first + len(owner), num_bytes)
-    heads_per_host = number / len(hosts)
-    piece_bytes = (
-        _SWITCH_CHANNELS
-        * heads_per_host
-        * _chunk(num_bytes, _SWITCH_CHANNELS * heads_per_host, _SWITCH_CHUNKS, _SWITCH_LEAST_CHUNK)
-    )
-    pieces = max(1, round(num_bytes / piece_bytes))
-    return Channels(channels.traffic, channels.orders, pieces=pieces), with_switches
+    channels = _up_and_down(levels, np.array(orders, np.int64), first + len(owner))
+    return replace(channels, pieces=partial(_switch_pieces, number / len(hosts))), with_switches
 
 
-def host_tree(num_hosts: int) -> tuple[Ints, Ints]:
-    """Returns an in-order binary tree, in which every second host is a leaf: each parent (-1: root) and depth."""
-    parents, depths = np.full(num_hosts, -1), np.zeros(num_hosts, np.int64)
-    for host in range(1, num_hosts):
-        bit = host & -host
-        above = (host ^ bit) | (bit << 1)
-        parents[host] = above if above < num_hosts else host ^ bit
-    for host in range(num_hosts):
-        above = host
-        while parents[above] >= 0:
-            above = int(parents[above])
-            depths[host] += 1
-    return parents, depths
-
-
-def _up_and_down(levels: list[tuple[Ints, Ints]], orders: Ints, number: int, num_bytes: float) -> Channels:
+def _up_and_down(levels: list[tuple[Ints, Ints]], orders: Ints, number: int) -> CallChannels:
     """Returns channels that go up these levels, each with sources and targets, and down again."""
     patterns: list[TrafficPattern] = [
         *(one_pattern(number, below, above) for below, above in levels),
         *(one_pattern(number, above, below) for below, above in reversed(levels)),
     ]
     traffic = Traffic(number, tuple(patterns), tuple((step, 1) for step in range(len(patterns))), 1)
-    pieces = _tree_pieces(num_bytes / len(orders), len(levels))
-    return Channels(traffic, orders, pieces=pieces)
+    return CallChannels(traffic, orders, pieces=partial(_tree_pieces, len(orders), len(levels)))
 
 
-def _tree_pieces(num_bytes: float, depth: int) -> int:
-    return max(1, round(num_bytes / _chunk(num_bytes, depth, _TREE_CHUNKS, _TREE_LEAST_CHUNK)))
+def _tree_pieces(num_channels: int, depth: int, num_bytes: float) -> int:
+    each = num_bytes / num_channels
+    return max(1, round(each / _chunk(each, depth, _TREE_CHUNKS, _TREE_LEAST_CHUNK)))
+
+
+def _switch_pieces(heads: float, num_bytes: float) -> int:
+    times = _SWITCH_CHANNELS * heads
+    return max(1, round(num_bytes / times / _chunk(num_bytes, times, _SWITCH_CHUNKS, _SWITCH_LEAST_CHUNK)))
 
 
 def _chunk(num_bytes: float, times: float, rows: Sequence[tuple[int, int]], least: int) -> int:
@@ -212,8 +196,8 @@ def _equal(hosts: Sequence[Ints]) -> bool:
     return len(set(map(len, hosts))) == 1
 
 
-def _switches_of_hosts(placed: PlacedRanks) -> list[int]:
-    """Returns the reducing switch to which all ranks of each host are linked."""
+def switches_of_hosts(placed: PlacedRanks) -> list[int]:
+    """Returns the reducing switch to which all ranks of each host are linked. Raises ValueError without one."""
     network = placed.network
     found = []
     for ranks in placed.hosts:
@@ -229,12 +213,9 @@ def _switches_of_hosts(placed: PlacedRanks) -> list[int]:
     return found
 
 
-def _rails(placed: PlacedRanks) -> Ints:
-    """Returns the switches that cards are linked to, outside of hosts."""
-    network = placed.network
+def rail_switches(network: Topology) -> Ints:
+    """Returns the switches between hosts that cards are linked to."""
     cards = np.flatnonzero(network.node_kinds == "nic")
     near = np.unique(network.link_target[np.isin(network.link_source, cards) & (network.link_class == "nic")])
-    rails: Ints = near[np.isin(network.node_kinds[near], ("rail", "switch"))]
-    if not len(rails):
-        raise ValueError(f"expected switches between hosts, which reduce; found none in {network.name}")
+    rails: Ints = near[np.isin(network.node_kinds[near], ("rail", "switch", "edge"))]
     return rails

@@ -25,7 +25,7 @@ def exchange(
     rounds = -(-(placed.num_ranks - 1) // _PEERS_AT_ONCE)
     latency = rounds * hop_seconds[len(placed.hosts) > 1]
     link_bytes = block_bytes * blocks
-    return ChannelTimes(latency + float((link_bytes / bytes_per_second).max(initial=0.0)), latency, link_bytes)
+    return ChannelTimes(latency + float((link_bytes / bytes_per_second).max(initial=0.0)), latency, rounds, link_bytes)
 
 
 def blocks_on_links(placed: PlacedRanks) -> Floats:
@@ -65,4 +65,5 @@ def _orbits(network: Topology, num_hosts: int) -> Ints:
         label[nodes] = next_label + positions
         next_label += len(nodes)
     ends = label[network.link_source] * np.int64(next_label) + label[network.link_target]
-    return np.unique(ends, return_inverse=True)[1].astype(np.int64)
+    orbits: Ints = np.unique(ends, return_inverse=True)[1].astype(np.int64)
+    return orbits

@@ -10,7 +10,7 @@ HOSTS = "HOSTS"
 """Stands for the number of hosts in a machine's topology."""
 
 PROTOCOLS = ("LL", "LL128", "Simple")
-"""LL moves a flag with every 4 bytes, LL128 one with every 120; Simple moves plain data, in pieces with a fence each."""
+"""LL moves a flag with every 4 bytes, LL128 one with every 120; Simple moves plain data, with a fence a piece."""
 
 
 @dataclass(frozen=True)

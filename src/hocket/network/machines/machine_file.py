@@ -30,6 +30,8 @@ _COMMON = "nccl"  # constants only, no machine
 MACHINES = tuple(sorted(path.stem for path in _SHIPPED.glob("*.yaml") if path.stem != _COMMON))
 """The names of the shipped machines."""
 
+_NAMES = (*MACHINES, _COMMON)
+
 LIBRARY_ALGORITHMS = ("ring", "tree", "nvls", "sharp", "direct")
 """What a library may run: rings, trees, reducing switches in hosts or also between them, exchanges of all pairs."""
 
@@ -50,20 +52,20 @@ def load_machine(named: str) -> Machine:
     """
     entries, bases = _entries(named), [named]
     while (base := entries.pop("base", None)) is not None:
-        bases.append(str(base))
-        if len(bases) > _MOST_BASES:
-            raise TopologyError(f"machine {named}: base: expected at most {_MOST_BASES}; found {' -> '.join(bases)}")
-        beside = Path(bases[-2]).parent / str(base)  # a file names its base as it stands beside it
-        entries = _merged(_entries(str(beside) if beside.is_file() else str(base)), entries)
+        if len(bases) == _MOST_BASES:
+            raise TopologyError(f"machine {named}: base: expected at most {_MOST_BASES}; found {' <- '.join(bases)}")
+        # A machine by name, or a file as it lies beside the one that names it.
+        bases.append(str(base) if base in _NAMES else str(Path(bases[-1]).parent / str(base)))
+        entries = _merged(_entries(bases[-1]), entries)
     return _machine(entries, named)
 
 
 def _entries(named: str) -> dict[str, Any]:
-    path = _SHIPPED / f"{named}.yaml" if named in (*MACHINES, _COMMON) else Path(named)
+    path = _SHIPPED / f"{named}.yaml" if named in _NAMES else Path(named)
     if not path.is_file():
         raise TopologyError(
             f"expected a machine, one of {', '.join(MACHINES)}, or a YAML file; found {named!r}"
-            f"{did_you_mean(named, MACHINES)}"
+            f"{did_you_mean(Path(named).name, MACHINES)}"
         )
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -103,7 +105,7 @@ def _machine(entries: dict[str, Any], named: str) -> Machine:
     speeds = entries.get("low_latency")
     if not isinstance(speeds, list) or len(speeds) != 3:
         raise TopologyError(
-            f"{where}: low_latency: expected three bandwidths, on 1, on 2 or 3, and on 4 or more hosts; found {speeds!r}"
+            f"{where}: low_latency: expected bandwidths on 1, on 2 or 3, and on 4 or more hosts; found {speeds!r}"
         )
     one, few, many = (_read(bytes_per_second, speed, f"{where}: low_latency") for speed in speeds)
     algorithms = entries.get("algorithms")

@@ -8,7 +8,9 @@ A vector may pass in pieces, one behind the other. Then its time is that of one 
 the other pieces.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -25,28 +27,29 @@ _SAME = 1e-13  # share of the time so far; smaller differences are rounding
 
 
 @dataclass(frozen=True, eq=False)
-class Channels:
-    """Channels of a call. traffic: of one piece in one channel, among as many ranks as a channel has.
+class CallChannels:
+    """The channels of a call. traffic: of one piece in one channel, among as many ranks as a channel has.
 
     orders: int64[channels, ranks of a channel], which rank of the topology each of them is. in_sequence: whether the
-    messages of a pattern follow each other, as in a chain. pieces: how many there are.
+    messages of a pattern follow each other, as in a chain. pieces: the number of pieces of a vector of so many bytes.
     """
 
     traffic: Traffic
     orders: Ints
     in_sequence: bool = False
-    pieces: int = 1
+    pieces: Callable[[float], int] = lambda _: 1
 
 
 @dataclass(frozen=True, eq=False)
 class ChannelTimes:
     """The time of a call in channels, in seconds, and the bytes on each link: float64[num_links].
 
-    latency: of the hops that one piece takes in sequence, in the slowest channel.
+    latency: of the hops that one piece takes in sequence, in the slowest channel. num_steps: how many hops these are.
     """
 
     seconds: float
     latency: float
+    num_steps: int
     link_bytes: Floats
 
 
@@ -60,7 +63,7 @@ def one_pattern(num_ranks: int, source: Ints, target: Ints) -> TrafficPattern:
 class RoutedChannels:
     """Channels with their paths through a network, which cost more than times at several speeds of links."""
 
-    def __init__(self, channels: Channels, topology: Topology) -> None:
+    def __init__(self, channels: CallChannels, topology: Topology) -> None:
         """Raises TopologyError without a route."""
         self.channels, self.topology = channels, topology
         number, patterns = topology.num_ranks, channels.traffic.patterns
@@ -71,12 +74,14 @@ class RoutedChannels:
         target, source = np.divmod(pairs, number)
         self._paths = topology.paths(source, target)
         self._crosses: Bools = topology.hosts[source] != topology.hosts[target]
-        self._pairs: list[Ints] = np.split(pair_of, np.cumsum([len(one) for one, _ in ends])[:-1])
+        begins = accumulate((len(one) for one, _ in ends), initial=0)
+        self._pairs: list[Ints] = [pair_of[begin:end] for begin, end in pairwise(begins)]
         lengths = np.diff(self._paths.offsets)
         self._loads = list[Floats]()  # for each pattern, the chunks on each link
         for pattern, of_pattern in zip(patterns, self._pairs, strict=True):
             chunks = np.bincount(of_pattern, np.tile(pattern.chunks, len(channels.orders)), len(pairs))
-            self._loads.append(np.bincount(self._paths.links, np.repeat(chunks, lengths), topology.num_links))
+            load = np.bincount(self._paths.links, np.repeat(chunks, lengths), topology.num_links)
+            self._loads.append(load.astype(np.float64))
 
     def times(self, bytes_per_second: Floats, hop_seconds: tuple[float, float], num_bytes: float) -> ChannelTimes:
         """Returns the time of a call of num_bytes.
@@ -84,7 +89,8 @@ class RoutedChannels:
         bytes_per_second: float64[num_links]. hop_seconds: the latency of a message within a host, and between hosts.
         """
         channels, paths, (inside, between) = self.channels, self._paths, hop_seconds
-        chunk_bytes = channels.traffic.chunk_bytes(num_bytes) / len(channels.orders) / channels.pieces
+        pieces = channels.pieces(num_bytes)
+        chunk_bytes = channels.traffic.chunk_bytes(num_bytes) / len(channels.orders) / pieces
         # A message takes as long as its busiest link needs for all messages that cross it in the step.
         busy = [chunk_bytes * load / bytes_per_second for load in self._loads]
         most = [-least_of_each(-one[paths.links], paths.offsets) for one in busy]
@@ -100,8 +106,9 @@ class RoutedChannels:
         piece_seconds = sum(
             (number * one for number, one in zip(times, busy, strict=True)), np.zeros(len(bytes_per_second))
         )
-        rest = (channels.pieces - 1) * float(piece_seconds.max(initial=0.0))
-        return ChannelTimes(first + rest, latency, channels.pieces * piece_seconds * bytes_per_second)
+        rest = (pieces - 1) * float(piece_seconds.max(initial=0.0))
+        steps = len(channels.traffic.patterns[0].source) if channels.in_sequence else channels.traffic.num_steps
+        return ChannelTimes(first + rest, latency, steps, pieces * piece_seconds * bytes_per_second)
 
     def _finished(self, sent: list[Floats], latencies: list[Floats]) -> float:
         """Returns when the last rank of all channels has finished one piece, from the times of messages."""
@@ -134,8 +141,8 @@ class _ChannelStep:
         self.latencies = latencies[:, self.by_target]
         self.receivers, self.receive_begins = np.unique(pattern.target[self.by_target], return_index=True)
 
-    def __call__(self, ready: Floats) -> Floats:
-        ready = ready.copy()
+    def __call__(self, state: Floats) -> Floats:
+        ready = state.copy()
         left = ready[:, self.source] + self.sent
         come = left[:, self.by_target] + self.latencies
         for ranks, begins, times in (

@@ -1,5 +1,6 @@
 """What links carry in a simulated call: how long each is busy, and which are the bottleneck."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,13 +12,43 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Parts:
+    """The parts of the time, in seconds; their sum is the whole time, and none is negative.
+
+    Bandwidth is the time for which the bottleneck links are busy. Latency (with overheads) and reduction are what the
+    steps need one after the other, as far as the bottleneck links are not busy meanwhile. Contention is the rest:
+    waiting for shared links, and for other ranks.
+    """
+
+    latency: float
+    bandwidth: float
+    reduction: float
+    contention: float
+
+    @classmethod
+    def of(cls, seconds: float, busy: float, latency: float, reduction: float = 0.0) -> "Parts":
+        """Returns the parts of a time in which the bottleneck links are busy for `busy` seconds."""
+        bandwidth = min(busy, seconds)
+        latency = min(latency, seconds - bandwidth)
+        reduction = min(reduction, seconds - bandwidth - latency)
+        return cls(latency, bandwidth, reduction, max(0.0, seconds - bandwidth - latency - reduction))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LinkLoads:
     """A call of `seconds` on a network. link_bytes: float64[num_links], the bytes on each link."""
 
     topology: Topology
+    num_bytes: float
     seconds: float
     link_bytes: Floats
+    parts: Parts
+
+    @property
+    def algorithm_bytes_per_second(self) -> float:
+        """algbw: num_bytes / seconds."""
+        return self.num_bytes / self.seconds if self.seconds else math.inf
 
     @property
     def link_seconds(self) -> Floats:

@@ -28,7 +28,7 @@ from hocket.network.bounds.network_bound import Bound, lower_bound
 from hocket.network.simulation.collapse import collapsed
 from hocket.network.simulation.engine import MessageTimes, run_events
 from hocket.network.simulation.jobs import Job, make_job
-from hocket.network.simulation.link_loads import LinkLoads
+from hocket.network.simulation.link_loads import LinkLoads, Parts
 from hocket.network.simulation.periodic import never_contends, ready_times
 from hocket.network.simulation.simulation_options import SimulationOptions
 from hocket.network.simulation.traffic import traffic_of
@@ -39,20 +39,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 LEVELS = ("closed", "steps", "events")
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The parts of the time, in seconds; their sum is the whole time.
-
-    Latency (with overheads), bandwidth and reduction are those of the closed form. Contention is the rest: the cost of
-    sharing links. It is negative if pieces, or ranks that do not wait for each other, overlap in time.
-    """
-
-    latency: float
-    bandwidth: float
-    reduction: float
-    contention: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,10 +52,8 @@ class SimulationResult(LinkLoads):
     """
 
     schedule: Schedule
-    num_bytes: float
     level: str
     rank_seconds: Floats
-    parts: Parts
     reduce_bytes_per_second: float = math.inf
     messages: MessageTimes | None = None
 
@@ -98,11 +82,6 @@ class SimulationResult(LinkLoads):
     def ratio(self) -> float:
         """The time divided by the lower bound: 1 is the best that any algorithm can reach on this network."""
         return self.seconds / self.bound_seconds if self.bound_seconds else math.inf if self.seconds else 1.0
-
-    @property
-    def algorithm_bytes_per_second(self) -> float:
-        """algbw: num_bytes / seconds."""
-        return self.num_bytes / self.seconds if self.seconds else math.inf
 
     @property
     def bus_bytes_per_second(self) -> float:
@@ -271,7 +250,8 @@ def _result(
     messages: MessageTimes | None = None,
 ) -> SimulationResult:
     seconds = float(rank_seconds.max())
-    closed = _closed_form(job, options)
+    closed, link_bytes = _closed_form(job, options), job.link_bytes()
+    busy = float((link_bytes / job.bytes_per_second).max(initial=0.0))
     return SimulationResult(
         schedule=run.schedule,
         topology=topology,
@@ -279,8 +259,8 @@ def _result(
         level=level,
         seconds=seconds,
         rank_seconds=rank_seconds,
-        link_bytes=job.link_bytes(),
-        parts=Parts(closed.latency, closed.bandwidth, closed.reduction, seconds - closed.total),
+        link_bytes=link_bytes,
+        parts=Parts.of(seconds, busy, closed.latency, closed.reduction),
         reduce_bytes_per_second=options.reduce_bytes_per_second,
         messages=messages,
     )

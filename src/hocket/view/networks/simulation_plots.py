@@ -10,7 +10,7 @@ from hocket.view.networks.network_picture import draw_network
 from hocket.view.words import name_bytes, name_case, name_count
 
 if TYPE_CHECKING:
-    from hocket.network import SimulationResult
+    from hocket.network import LinkLoads
 
 _COLUMNS = (("time", "seconds"), ("busbw", "busbw"))
 _MOST_DRAWN = 4096  # links in a picture that come with a sweep
@@ -32,7 +32,7 @@ def require_matplotlib() -> Any:
 
 
 def draw_all(
-    stem: str, rows: Sequence[dict[str, Any]], networks: Sequence[str], result_of: Callable[[int], "SimulationResult"]
+    stem: str, rows: Sequence[dict[str, Any]], networks: Sequence[str], result_of: Callable[[int], "LinkLoads"]
 ) -> tuple[list[str], list[str]]:
     """Draws every picture that the rows have data for. Returns the files, and what the others would need.
 
