@@ -42,8 +42,8 @@ def add_topology(parser: argparse.ArgumentParser, *, several: bool = False, requ
         action="append" if several else OneNetwork,
         metavar="KIND:ARGS",
         help=f"the network, for example torus:4x4 or dgx-h100:2; or a file: YAML, or one of ASTRA-sim, SimAI or Slurm "
-        f"(docs/networks.md describes the formats); {PLACEHOLDER} in ARGS stands for the rank count"
-        + ("; repeat the option for more networks" if several else ""),
+        f"(docs/networks.md describes the formats); {PLACEHOLDER} in ARGS stands for the rank count, "
+        f"{PLACEHOLDER}/8 for an eighth" + ("; repeat the option for more networks" if several else ""),
     )
     parser.add_argument(
         "--link",

@@ -4,9 +4,7 @@ The text itself shows which format it is. YAML needs PyYAML: pip install hocket[
 """
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from hocket.errors import TopologyError, did_you_mean
 from hocket.network.files.astra import from_astra
@@ -15,6 +13,7 @@ from hocket.network.files.slurm import from_slurm
 from hocket.network.files.topology_file import from_description
 from hocket.network.files.yaml_text import read_yaml
 from hocket.network.kinds.by_name import KINDS, parse
+from hocket.network.kinds.composition import compose
 from hocket.network.topology import Topology
 
 _SIMAI = re.compile(r"\s*(\d+\s+){5}[A-Za-z]")
@@ -22,7 +21,7 @@ _SLURM = re.compile(r"^\s*(SwitchName|BlockName)\s*=", re.MULTILINE | re.IGNOREC
 
 
 def load(source: str | Path) -> Topology:
-    """Returns the network of a file, of the text of such a file, or of "KIND:ARGS".
+    """Returns the network of a file, of the text of such a file, of "KIND:ARGS", or of two of these as "INNER@OUTER".
 
     Raises a TopologyError that names the wrong line or entry.
     """
@@ -30,13 +29,19 @@ def load(source: str | Path) -> Topology:
     if "\n" not in text and (isinstance(source, Path) or _is_file(text)):
         try:
             # Editors on Windows may begin the file with a byte-order mark.
-            return _from_text(Path(text).read_text(encoding="utf-8-sig"), Path(text).name)
+            return _from_text(Path(text).read_text(encoding="utf-8-sig"), Path(text).name, Path(text).parent)
         except (OSError, UnicodeDecodeError) as error:
             raise TopologyError(f"cannot read the topology file {text!r}: {error}") from error
-    if "\n" not in text and text.partition(":")[0].partition("@")[0] in KINDS:
+    if "\n" not in text and "@" in text:
+        inner, _, beyond = text.partition("@")
+        if not inner or not beyond:
+            raise TopologyError(f"expected INNER@OUTER, each KIND:ARGS or a file; found {text!r}")
+        outer = load(beyond)
+        return compose(outer, [load(inner)] * outer.num_ranks, name=text)
+    if "\n" not in text and text.partition(":")[0] in KINDS:
         return parse(text)
     if "\n" not in text:
-        near = did_you_mean(text.partition("@")[0].partition(":")[0], KINDS)
+        near = did_you_mean(text.partition(":")[0], KINDS)
         raise TopologyError(f"{text!r} is neither a file nor KIND:ARGS with KIND one of {', '.join(KINDS)}{near}")
     return _from_text(text, "text")
 
@@ -49,11 +54,13 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def _from_text(text: str, name: str) -> Topology:
+def _from_text(text: str, name: str, folder: Path = Path()) -> Topology:
+    """folder: in which files lie that the text names."""
     if _SIMAI.match(text):
         return from_simai(text, name)
     if _SLURM.search(text):
         return from_slurm(text, name)
     entries = read_yaml(text, name)
-    reader: Callable[[dict[str, Any], str], Topology] = from_astra if "npus_count" in entries else from_description
-    return reader(entries, name)
+    if "npus_count" in entries:
+        return from_astra(entries, name)
+    return from_description(entries, name, lambda part: load(folder / part if _is_file(str(folder / part)) else part))

@@ -5,7 +5,10 @@ from typing import Any
 
 from hocket.errors import TopologyError
 
-EACH_NAME = "write each name, as in gpu: [g0, g1], or begin with topology: KIND:ARGS, which names its nodes"
+EACH_NAME = (
+    "write each name, as in gpu: [g0, g1], or a range as g0..g7, in links as each:; or begin with topology: KIND:ARGS, "
+    "which names its nodes"
+)
 _RANGE = re.compile(r"\d\.\.+[\w-]*\d|[\[{]\d+(-|\.\.+)\d+[]}]")
 
 
