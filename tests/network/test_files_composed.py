@@ -35,3 +35,16 @@ def test_a_file_is_on_either_side_of_another_network(tmp_path: Path) -> None:
     assert load(both).num_ranks == 20, "files lie beside the one that names them"
     with pytest.raises(TopologyError, match="expected INNER@OUTER, each KIND:ARGS or a file; found '@ring:4'"):
         load("@ring:4")
+
+
+@pytest.mark.parametrize("name", ["g0...7", "g0..h7", "'g[0-7]'", "'g{0..7}'", "g[0-7]", "g{0..7}"])
+def test_a_range_of_nodes_is_refused_and_never_one_node(name: str) -> None:
+    told = (
+        "; ranges such as .* are not read: write each name, as in gpu: .g0, g1., or a range as g0..g7, in links as each"
+    )
+    for nodes, end in ((name, "s"), ("a", name)):
+        with pytest.raises(TopologyError, match=told):
+            load(f"nodes: {{gpu: [{nodes}], switch: [s]}}\nlinks: [{{between: [a, {end}], link: qpi}}]\n")
+    with pytest.raises(TopologyError, match=told):
+        load(f"topology: ring:4\nranks: [{name}]\n")
+    assert load("nodes: {gpu: [r0-1, v2.10]}\nlinks: [{between: [r0-1, v2.10], link: qpi}]\n").num_ranks == 2
