@@ -65,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.trace is not None and arguments.level != LEVELS[-1]:
         raise ValueError(f"--trace: expected --level {LEVELS[-1]}, the only one with times; found {arguments.level}")
     from hocket.answers import fastest_of
+    from hocket.errors import name_count
     from hocket.view import print_aside
 
     cases, notes = cases_asked(arguments)
@@ -84,7 +85,10 @@ def run(arguments: argparse.Namespace) -> int:
         )
     for file in filter(None, (arguments.trace, arguments.svg)):
         check_writable(file)
-    prediction = fastest_of(cases, notes, record=arguments.trace is not None)
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"simulating {name_count(len(cases), 'algorithm')}"):  # seen on a terminal only
+        prediction = fastest_of(cases, notes, record=arguments.trace is not None)
     if arguments.trace is not None:
         from hocket.network import SimulationResult
         from hocket.network.simulation import timeline

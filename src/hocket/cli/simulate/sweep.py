@@ -13,7 +13,7 @@ from hocket.answers import MachineCase, SimulationCase
 from hocket.cli.writable import check_writable, say_written
 from hocket.view import saving
 
-PICTURES = ("time", "busbw", "best", "heat")
+PICTURES = ("time", "busbw", "bound", "best", "heat")
 BACKENDS = ("loky", "threading", "ray", "dask")
 _CLUSTERS = {
     "ray": ("ray", "ray"),
