@@ -95,6 +95,17 @@ def test_a_file_states_what_differs(tmp_path: Path) -> None:
     assert load_machine(str(inherited)).hop_seconds == pytest.approx(1e-6), "a base lies beside its file"
 
 
+def test_a_machine_may_have_hosts_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "host.yaml").write_text(
+        "nodes: {gpu: [g0..g3], nvswitch: [s], nic: [n0..n3]}\nlinks:\n- {each: gpu, to: s, link: nvswitch3}\n"
+        "- {each: gpu, to: n0..n3, link: pcie4-x16}\n"
+    )
+    file = tmp_path / "mine.yaml"
+    file.write_text("base: a100\ntopology: host.yaml@fat-tree:HOSTS,bandwidth=100GB/s\nfabric: tcp\n")
+    found = hocket.simulate("all_gather", "8G", machine=f"{file}:4")
+    assert found.num_ranks == 16 and found.busbw == pytest.approx(4 * 24e9, rel=0.02)
+
+
 def test_switches_between_hosts_reduce_where_the_file_says_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"sharp: expected fabric_share in the machine file, .*; h100 has none"):
         hocket.simulate("all_reduce", GIB, machine="h100:4", algorithm="sharp")

@@ -80,7 +80,7 @@ def machine_named(named: str, num_ranks: int | None = None) -> "tuple[Machine, i
     return load_machine(name), int(hosts)
 
 
-@functools.lru_cache(256)
+@functools.lru_cache(64)
 def _times(case: MachineCase) -> "LibraryTime":
     from hocket.network import library_times
 

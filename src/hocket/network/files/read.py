@@ -20,41 +20,42 @@ _SIMAI = re.compile(r"\s*(\d+\s+){5}[A-Za-z]")
 _SLURM = re.compile(r"^\s*(SwitchName|BlockName)\s*=", re.MULTILINE | re.IGNORECASE)
 
 
-def load(source: str | Path) -> Topology:
+def load(source: str | Path, folder: Path = Path()) -> Topology:
     """Returns the network of a file, of the text of such a file, of "KIND:ARGS", or of two of these as "INNER@OUTER".
 
-    Raises a TopologyError that names the wrong line or entry.
+    folder: where files lie whose names are not absolute. Raises a TopologyError that names the wrong line or entry.
     """
     text = str(source)
-    if "\n" not in text and (isinstance(source, Path) or _is_file(text)):
+    if "\n" not in text and (isinstance(source, Path) or _is_file(folder, text)):
         try:
+            path = folder / text
             # Editors on Windows may begin the file with a byte-order mark.
-            return _from_text(Path(text).read_text(encoding="utf-8-sig"), Path(text).name, Path(text).parent)
+            return _from_text(path.read_text(encoding="utf-8-sig"), path.name, path.parent)
         except (OSError, UnicodeDecodeError) as error:
             raise TopologyError(f"cannot read the topology file {text!r}: {error}") from error
     if "\n" not in text and "@" in text:
         inner, _, beyond = text.partition("@")
         if not inner or not beyond:
             raise TopologyError(f"expected INNER@OUTER, each KIND:ARGS or a file; found {text!r}")
-        outer = load(beyond)
-        return compose(outer, [load(inner)] * outer.num_ranks, name=text)
+        outer = load(beyond, folder)
+        return compose(outer, [load(inner, folder)] * outer.num_ranks, name=text)
     if "\n" not in text and text.partition(":")[0] in KINDS:
         return parse(text)
     if "\n" not in text:
         near = did_you_mean(text.partition(":")[0], KINDS)
         raise TopologyError(f"{text!r} is neither a file nor KIND:ARGS with KIND one of {', '.join(KINDS)}{near}")
-    return _from_text(text, "text")
+    return _from_text(text, "text", folder)
 
 
-def _is_file(text: str) -> bool:
+def _is_file(folder: Path, text: str) -> bool:
     """Whether there is something to read: a file, or a pipe such as /dev/stdin."""
     try:
-        return Path(text).exists() and not Path(text).is_dir()
+        return (folder / text).exists() and not (folder / text).is_dir()
     except (OSError, ValueError):  # KIND:ARGS may be longer than any file name
         return False
 
 
-def _from_text(text: str, name: str, folder: Path = Path()) -> Topology:
+def _from_text(text: str, name: str, folder: Path) -> Topology:
     """folder: in which files lie that the text names."""
     if _SIMAI.match(text):
         return from_simai(text, name)
@@ -63,4 +64,4 @@ def _from_text(text: str, name: str, folder: Path = Path()) -> Topology:
     entries = read_yaml(text, name)
     if "npus_count" in entries:
         return from_astra(entries, name)
-    return from_description(entries, name, lambda part: load(folder / part if _is_file(str(folder / part)) else part))
+    return from_description(entries, name, lambda part: load(part, folder))

@@ -109,7 +109,8 @@ def _names(machine: Machine, collective: str, algorithm: str) -> tuple[str, ...]
 
 def _protocols(machine: Machine, collective: str, algorithm: str) -> tuple[Protocol, ...]:
     family = "ring" if collective == "all_to_all" else _FAMILY_OF.get(algorithm, algorithm)
-    return machine.protocols[family]
+    protocols: tuple[Protocol, ...] = getattr(machine.protocols, family)
+    return protocols
 
 
 def library_times(

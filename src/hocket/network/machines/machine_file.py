@@ -16,14 +16,13 @@ protocols: {ring: {LL: {begin: 6.6us, inside: 0.6us, between: 2.7us, share: 0.5}
 """
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from hocket.errors import TopologyError, did_you_mean
 from hocket.network.files.yaml_text import read_yaml
 from hocket.network.links import bytes_per_second, seconds
-from hocket.network.machines.machine import HOSTS, PROTOCOLS, Machine, Protocol
+from hocket.network.machines.machine import HOSTS, PROTOCOLS, Machine, Protocol, Protocols
 
 _SHIPPED = Path(__file__).parent
 _COMMON = "nccl"  # constants only, no machine
@@ -35,7 +34,7 @@ _NAMES = (*MACHINES, _COMMON)
 LIBRARY_ALGORITHMS = ("ring", "tree", "nvls", "sharp", "direct")
 """What a library may run: rings, trees, reducing switches in hosts or also between them, exchanges of all pairs."""
 
-_FAMILIES = ("ring", "tree", "switches", "direct")
+_FAMILIES = Protocols._fields
 _MOST_BASES = 8
 _KEYS = {
     *("base", "title", "topology", "bandwidth_share", "hop_latency", "launch", "fabric", "fabrics", "copy"),
@@ -44,20 +43,22 @@ _KEYS = {
 _PROTOCOL_KEYS = {"begin", "inside", "between", "share", "share_between"}
 
 
-@lru_cache(16)
 def load_machine(named: str) -> Machine:
     """Returns a shipped machine by name, or the machine of a YAML file.
 
     Raises a TopologyError that names the wrong entry.
     """
     entries, bases = _entries(named), [named]
+    folder = Path(named).parent
     while (base := entries.pop("base", None)) is not None:
         if len(bases) == _MOST_BASES:
             raise TopologyError(f"machine {named}: base: expected at most {_MOST_BASES}; found {' <- '.join(bases)}")
         # A machine by name, or a file as it lies beside the one that names it.
         bases.append(str(base) if base in _NAMES else str(Path(bases[-1]).parent / str(base)))
+        if "topology" not in entries:
+            folder = Path(bases[-1]).parent
         entries = _merged(_entries(bases[-1]), entries)
-    return _machine(entries, named)
+    return _machine(entries, named, folder)
 
 
 def _entries(named: str) -> dict[str, Any]:
@@ -90,7 +91,7 @@ def _merged(base: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
-def _machine(entries: dict[str, Any], named: str) -> Machine:
+def _machine(entries: dict[str, Any], named: str, folder: Path) -> Machine:
     where = f"machine {named}"
     topology = entries.get("topology")
     if not isinstance(topology, str) or HOSTS not in topology:
@@ -120,6 +121,7 @@ def _machine(entries: dict[str, Any], named: str) -> Machine:
         name=Path(named).stem,
         title=str(entries.get("title", named)),
         topology=topology,
+        folder=folder,
         bandwidth_share=_share(entries, "bandwidth_share", where),
         hop_seconds=_read(seconds, entries.get("hop_latency"), f"{where}: hop_latency"),
         fabric=str(fabric),
@@ -134,7 +136,7 @@ def _machine(entries: dict[str, Any], named: str) -> Machine:
     )
 
 
-def _protocols(entries: Any, where: str) -> dict[str, tuple[Protocol, ...]]:
+def _protocols(entries: Any, where: str) -> Protocols:
     found: dict[str, tuple[Protocol, ...]] = {}
     for family, by_name in entries.items() if isinstance(entries, dict) else ():
         if family not in _FAMILIES or not isinstance(by_name, dict) or set(by_name) - set(PROTOCOLS):
@@ -145,7 +147,7 @@ def _protocols(entries: Any, where: str) -> dict[str, tuple[Protocol, ...]]:
         found[family] = tuple(_protocol(name, one, f"{where}: {family}: {name}") for name, one in by_name.items())
     if set(found) != set(_FAMILIES) or not all(found.values()):
         raise TopologyError(f"{where}: expected {', '.join(_FAMILIES)}; found {', '.join(found) or repr(entries)}")
-    return found
+    return Protocols(**found)
 
 
 def _protocol(name: str, entries: Any, where: str) -> Protocol:
