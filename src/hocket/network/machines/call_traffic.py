@@ -50,35 +50,40 @@ class PlacedRanks:
         )
 
     @cached_property
+    def paths(self) -> tuple[tuple[Ints, ...], ...]:
+        """For each channel, a path through each host. Hosts of equal sizes have each of their rings from each rank on.
+
+        Otherwise there are as many as the smallest host has. The first ones begin at different ranks.
+        """
+        return tuple(zip(*map(_paths, self._rings), strict=False))
+
+    @cached_property
     def ring_orders(self) -> Ints:
         """Rings over all ranks, each a channel: int64[channels, num_ranks].
 
         A ring leaves a host at the same local rank at which it enters the next host, so that it stays on one rail: it
-        passes every second host backwards. Every rank of the smallest host is once the first of each of its rings.
+        passes every second host backwards.
         """
         if len(self.hosts) == 1:
             return np.array(self._rings[0])
-        paths = [[np.roll(ring, -first) for ring in rings for first in range(len(ring))] for rings in self._rings]
-        return np.array(
-            [
-                np.concatenate(
-                    [of_host[channel % len(of_host)][:: -1 if host % 2 else 1] for host, of_host in enumerate(paths)]
-                )
-                for channel in range(min(map(len, paths)))
-            ]
-        )
+        orders = ((path[:: -1 if host % 2 else 1] for host, path in enumerate(channel)) for channel in self.paths)
+        return np.array([np.concatenate(list(order)) for order in orders])
 
-    @cached_property
+    @property
     def head_orders(self) -> tuple[tuple[Ints, ...], ...]:
         """For each channel of trees, the ranks of each host from its head on. All of the smallest host are heads."""
-        least = min(map(len, self.hosts))
-        return tuple(tuple(_from_head(rings, channel) for rings in self._rings) for channel in range(least))
+        return self.paths[: min(map(len, self.hosts))]
 
 
-def _from_head(rings: Sequence[Ints], channel: int) -> Ints:
-    ring = rings[channel % len(rings)]
-    head = np.sort(ring)[channel % len(ring)]
-    return np.roll(ring, -int(np.flatnonzero(ring == head)[0]))
+def _paths(rings: Sequence[Ints]) -> list[Ints]:
+    """Returns each ring from each rank on, the first ones from different ranks and in different rings."""
+    begin = [{rank: at for at, rank in enumerate(ring.tolist())} for ring in rings]
+    return [
+        np.roll(rings[number], -begin[number][rank])
+        for turn in range(len(rings))
+        for at, rank in enumerate(sorted(begin[0]))
+        for number in [(at + turn) % len(rings)]
+    ]
 
 
 def in_rings(placed: PlacedRanks, collective: str) -> CallChannels:
