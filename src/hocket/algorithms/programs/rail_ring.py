@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from hocket.algorithms.levels import Groups, near_square
 from hocket.algorithms.programs.ring import ring_all_gather, ring_all_reduce
@@ -10,14 +11,19 @@ from hocket.algorithms.registry import algorithm
 from hocket.schedule import Builder, compose
 
 
+def rails(groups: Groups) -> Iterator[list[npt.NDArray[np.int64]]]:
+    """For each rank of the smallest group a rail: the ranks of every group, from the one with this number on."""
+    first = np.cumsum(groups) - groups
+    for rail in range(min(groups)):
+        yield [start + (rail + np.arange(size)) % size for start, size in zip(first, groups, strict=True)]
+
+
 def _orders(groups: Groups) -> Iterator[list[int]]:
     """The ranks of each ring, in order. Every second group is passed backwards, so that a ring leaves a group at the
     number at which it enters the next one.
     """
-    first = np.cumsum(groups) - groups
-    for rail in range(min(groups)):
-        inside = [start + (rail + np.arange(size)) % size for start, size in zip(first, groups, strict=True)]
-        yield np.concatenate([ranks[:: -1 if i % 2 else 1] for i, ranks in enumerate(inside)]).tolist()
+    for rail in rails(groups):
+        yield np.concatenate([ranks[:: -1 if i % 2 else 1] for i, ranks in enumerate(rail)]).tolist()
 
 
 @algorithm(

@@ -24,3 +24,12 @@ def test_hosts_of_accelerators_use_all_their_cards() -> None:
         for name in ("ring", "rail_ring")
     )
     assert one == pytest.approx(8 * all_cards, rel=0.01)
+
+
+def test_trees_use_all_cards_and_few_steps() -> None:
+    times = {
+        name: hocket.simulate("all_reduce", "256K", topology="dgx-h100:8", algorithm=name)
+        for name in ("double_tree", "rail_ring", "rail_tree")
+    }
+    assert times["rail_tree"].bandwidth < times["double_tree"].bandwidth / 6
+    assert times["rail_tree"].num_steps == 20 and times["rail_ring"].num_steps == 126
