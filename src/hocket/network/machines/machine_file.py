@@ -4,7 +4,7 @@ base: nccl                        # the constants of NCCL's cost model (nccl.yam
 title: H100, NCCL in a CUDA graph
 topology: dgx-h100:HOSTS          # KIND:ARGS, with HOSTS for the number of hosts
 bandwidth_share: 1                # of every link's bandwidth, before the protocol takes its share
-hop_latency: 0us                  # added to each hop
+hop_latency: 0us                  # added to each hop, but not to those through reducing switches inside hosts
 launch: 0us                       # from the call to the first instruction
 fabric: infiniband                # a name in `fabrics`, whose time is added to each hop between hosts
 fabrics: {infiniband: 0us, roce: 1us}
