@@ -13,7 +13,7 @@ import pytest
 from hocket.cli import explain, simulate
 from hocket.cli.simulate.command import cases_asked
 from hocket.errors import TopologyError
-from hocket.network import load
+from hocket.network import MACHINES, load, load_machine
 from hocket.network.links import LINKS
 from hocket.network.topology import LINK_CLASSES
 from tests.cli.printed import json_of
@@ -21,6 +21,9 @@ from tests.cli.printed import json_of
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "networks.md").read_text()
 COMMANDS = re.findall(r"^\$ hocket (simulate|explain) ([^#\n]*)", TEXT.replace("\\\n", ""), re.MULTILINE)
+
+
+EXAMPLES = re.findall(r"^```yaml\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
 def pictures() -> Any:
@@ -35,14 +38,14 @@ def pictures() -> Any:
 def test_commands_ask_for_what_there_is(name: str, words: str) -> None:
     parser = argparse.ArgumentParser()
     (simulate if name == "simulate" else explain).add_arguments(parser)
-    arguments = parser.parse_args(shlex.split(words))
+    arguments = parser.parse_args(shlex.split(words.replace("mine.yaml", "h100")))
     if name == "simulate":
         for case in cases_asked(arguments)[0]:
             assert case.network().num_ranks > 1
 
 
 def test_the_file_that_is_shown_is_read_as_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    [example] = re.findall(r"^```yaml\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    example = next(one for one in EXAMPLES if "nodes:" in one)
     file = tmp_path / "lab.yaml"
     file.write_text(example)
     network = load(file)
@@ -59,6 +62,19 @@ def test_the_file_that_is_shown_is_read_as_is_said(tmp_path: Path, capsys: pytes
     for wrong in ("bandwidth: 1e9, latency: 2us", "bandwidth: 1 GB, latency: 2us", "bandwidth: 1GB/s, latency: 2"):
         with pytest.raises(TopologyError, match="with its unit"):
             load(f"nodes: {{gpu: [a, b]}}\nlinks: [{{between: [a, b], class: nic, {wrong}}}]\n")
+
+
+def test_the_machine_that_is_shown_is_read_as_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(next(one for one in EXAMPLES if "base:" in one))
+    machine = load_machine(str(file))
+    assert (
+        machine.network(2).num_ranks == 16
+        and machine.launch_seconds == pytest.approx(20e-6)
+        and machine.fabric == "roce"
+    )
+    for name in MACHINES:
+        assert f"`{name}`" in TEXT
 
 
 def test_every_question_has_its_picture_and_its_table() -> None:

@@ -22,7 +22,7 @@ def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_the_matrix_is_printed_with_its_legend(capsys: pytest.CaptureFixture[str]) -> None:
     text = show(capsys, "--topology", "dgx-1v:1")
     assert "dgx-1v:1: 8 ranks; nodes: 8 gpus, 4 nics, 2 roots, 4 pcie-switches\n" in text
-    assert "gpu0 X    NV2  NV1  NV1  NV2  SYS  SYS  SYS  PIX  PHB  SYS  SYS  root0\n" in text
+    assert "gpu0 X    NV1  NV1  NV2  NV2  SYS  SYS  SYS  PIX  PHB  SYS  SYS  root0\n" in text
     assert "PIX  PCIe, within one switch\n" in text
     assert "C2C" not in text
 

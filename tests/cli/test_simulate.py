@@ -273,8 +273,8 @@ def test_pictures_of_a_sweep(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     found = json_of(
         capsys, "simulate", *SWEEP, "--algorithm", "ring,direct", "--plot", str(stem), "--csv", f"{stem}.csv"
     )
-    assert found["pictures"] == [f"{stem}-{name}.svg" for name in ("time", "busbw", "best", "heat")]
-    time, _, best, heat = (Path(file).read_text() for file in found["pictures"])
+    assert found["pictures"] == [f"{stem}-{name}.svg" for name in ("time", "busbw", "bound", "best", "heat")]
+    time, _, _, best, heat = (Path(file).read_text() for file in found["pictures"])
     assert "lower bound" in time and "all_reduce on switch:4, 4 ranks" in time and "64 KiB" in time
     assert (
         "fastest" in best
@@ -302,7 +302,7 @@ def test_pictures_leave_out_what_takes_no_time_and_show_the_largest_case(
         "ring",
     )
     found = json_of(capsys, "simulate", *call, "--plot", str(tmp_path / "few"))
-    time, _, _, heat = (Path(file).read_text() for file in found["pictures"])
+    time, *_, heat = (Path(file).read_text() for file in found["pictures"])
     assert "4x4, 1 rank" not in time and "4x4, 16 ranks" in time
     assert "rank15" in heat and "all_reduce ring, 64 KiB on torus:4x4<" in heat, "the title says which case it is"
 

@@ -15,11 +15,15 @@ CALL = ("simulate", "all_reduce", "--algorithm", "ring", "--topology", "ring:N",
 @pytest.mark.parametrize(
     ("options", "drawn", "needs"),
     [
-        ("-b 1K -n 4", ["heat"], "time.svg and {}-busbw.svg need several sizes, such as -b 1K,64K,4M"),
-        ("-b 1K -n 4,8", ["heat"], "{}-best.svg needs several sizes and rank counts, such as -b 1K,64K,4M -n 4,8,16"),
-        ("-b 1K,1M -n 1", ["heat"], "busbw.svg need two ranks or more"),
-        ("-b 1K,1M -n 4", ["time", "busbw", "heat"], "{}-best.svg needs several sizes and rank counts"),
-        ("-b 1K,1M -n 4,8", ["time", "busbw", "best", "heat"], ""),
+        ("-b 1K -n 4", ["heat"], "{0}-bound.svg need several sizes or rank counts, such as -b 1K,64K,4M"),
+        (
+            "-b 1K -n 4,8",
+            ["time", "busbw", "bound", "heat"],
+            "{}-best.svg needs several sizes and rank counts, such as -b 1K,64K,4M -n 4,8,16",
+        ),
+        ("-b 1K,1M -n 1", ["heat"], "bound.svg need two ranks or more"),
+        ("-b 1K,1M -n 4", ["time", "busbw", "bound", "heat"], "{}-best.svg needs several sizes and rank counts"),
+        ("-b 1K,1M -n 4,8", ["time", "busbw", "bound", "best", "heat"], ""),
     ],
 )
 def test_what_a_missing_picture_needs_is_said(
@@ -47,6 +51,19 @@ def test_no_two_lines_of_a_plot_look_alike(tmp_path: Path, monkeypatch: pytest.M
     simulation_plots.over(str(tmp_path / "time.svg"), rows, "num_bytes", "seconds")
     lines = [line for line in figures[0].axes[0].get_lines() if line.get_label() in names]
     assert len({(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}) == len(names)
+
+
+def test_over_ranks_and_over_the_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stem = tmp_path / "all"
+    assert main([*CALL, "-b", "1K", "-n", "4,8", "--plot", str(stem)]) == 0
+    bound = Path(f"{stem}-bound.svg").read_text()
+    assert "times the lower bound" in bound and ">ranks<" in bound and "all_reduce of 1 KiB" in bound
+    assert main([*CALL, "-b", "1K,1M", "-n", "4,8", "--algorithm", "ring,tree", "--plot", str(stem)]) == 0
+    best = Path(f"{stem}-best.svg").read_text()
+    capsys.readouterr()
+    rows = json_of(capsys, *CALL, "-b", "1K,1M", "-n", "4,8", "--algorithm", "ring,tree")["rows"]
+    one, other = sorted(row["seconds"] for row in rows if (row["num_ranks"], row["num_bytes"]) == (4, 1024))
+    assert f"{other / one:.3g}x" in best, "the margin of the fastest"
 
 
 def test_too_many_busy_links_are_not_drawn(

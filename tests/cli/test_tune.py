@@ -261,7 +261,7 @@ def test_ctrl_c_leaves_no_process() -> None:
     program = [sys.executable, "-m", "hocket", "tune", "--collective", "all_reduce", "--ranks", "3", "--seconds", "600"]
     with subprocess.Popen(program, stderr=subprocess.PIPE, text=True) as it:
         assert it.stderr is not None
-        assert it.stderr.readline() == "hocket tune: 3 ranks: timing 14 algorithms\n"
+        assert it.stderr.readline() == "hocket tune: 3 ranks: timing 16 algorithms\n"
         children = Path(f"/proc/{it.pid}/task/{it.pid}/children")
         while len(ranks := children.read_text().split()) < 3:
             assert it.poll() is None

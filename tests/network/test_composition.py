@@ -48,6 +48,12 @@ def test_a_joint_carries_what_the_fastest_outer_link_does() -> None:
     assert set(topology.seconds[joint]) == {0}
 
 
+def test_a_joint_carries_no_more_than_the_card() -> None:
+    topology = parse("dgx-h100:1@fat-tree:8,bandwidth=400GB/s")
+    joint = np.isin(topology.link_source, topology.node_numbers["0.nic0"]) & (topology.link_class == "nic")
+    assert topology.bytes_per_second[joint].tolist() == [48.5e9]
+
+
 def test_networks_of_networks_of_networks() -> None:
     topology = parse("switch:2@ring:2@ring:3")
     assert topology.num_ranks == 12

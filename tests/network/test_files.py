@@ -195,17 +195,6 @@ def test_our_own_entries_are_taken_over_by_reference() -> None:
     assert load(text).num_links == 4
 
 
-@pytest.mark.parametrize("name", ["g0..7", "g0..g7", "g0...7", "'g[0-7]'", "'g{0..7}'", "g[0-7]", "g{0..7}"])
-def test_a_range_of_nodes_is_refused_and_never_one_node(name: str) -> None:
-    told = "; ranges such as .* are not read: write each name, as in gpu: .g0, g1., or begin with topology: KIND:ARGS"
-    for nodes, end in ((name, "s"), ("a", name)):
-        with pytest.raises(TopologyError, match=told):
-            load(f"nodes: {{gpu: [{nodes}], switch: [s]}}\nlinks: [{{between: [a, {end}], link: qpi}}]\n")
-    with pytest.raises(TopologyError, match=told):
-        load(f"topology: ring:4\nranks: [{name}]\n")
-    assert load("nodes: {gpu: [r0-1, v2.10]}\nlinks: [{between: [r0-1, v2.10], link: qpi}]\n").num_ranks == 2
-
-
 def test_kinds_are_loaded_by_name() -> None:
     assert load("ring:3").num_ranks == load("ring:1@ring:3").num_ranks == 3
     long = "@".join(["ring:1,bandwidth=25GB/s,latency=1us"] * 120)

@@ -11,14 +11,14 @@ from tests.network.ways import all_ways, hops
 
 # nvidia-smi topo -m on a DGX-1V.
 DGX_1V = """\
-X    NV2  NV1  NV1  NV2  SYS  SYS  SYS
-NV2  X    NV1  NV2  SYS  NV1  SYS  SYS
-NV1  NV1  X    NV2  SYS  SYS  NV2  SYS
-NV1  NV2  NV2  X    SYS  SYS  SYS  NV1
-NV2  SYS  SYS  SYS  X    NV2  NV1  NV1
-SYS  NV1  SYS  SYS  NV2  X    NV1  NV2
-SYS  SYS  NV2  SYS  NV1  NV1  X    NV2
-SYS  SYS  SYS  NV1  NV1  NV2  NV2  X
+X   NV1 NV1 NV2 NV2 SYS SYS SYS
+NV1 X   NV2 NV1 SYS NV2 SYS SYS
+NV1 NV2 X   NV2 SYS SYS NV1 SYS
+NV2 NV1 NV2 X   SYS SYS SYS NV1
+NV2 SYS SYS SYS X   NV1 NV1 NV2
+SYS NV2 SYS SYS NV1 X   NV2 NV1
+SYS SYS NV1 SYS NV1 NV2 X   NV2
+SYS SYS SYS NV1 NV2 NV1 NV2 X
 """
 
 
@@ -54,7 +54,7 @@ def test_the_matrix_is_that_of_nvidia_smi() -> None:
         ("pcie:1", "PIX"),
         ("pcie:1,switches=4", "PHB"),
         ("ring:4", "NET1"),
-        ("dgx-1v:1,pcie=no", "NV2"),
+        ("dgx-1v:1,pcie=no", "NV1"),
     ],
 )
 def test_how_the_first_two_devices_reach_each_other(text: str, between: str) -> None:

@@ -20,6 +20,8 @@ EXAMPLES = {
     "dgx-1v": "dgx-1v:1",
     "dgx-a100": "dgx-a100:2",
     "dgx-h100": "dgx-h100:1",
+    "dgx-b200": "dgx-b200:1",
+    "mi300x": "mi300x:1",
     "mi250": "mi250:1",
     "npu8": "npu8:1,direct-latency=1us",
     "pcie": "pcie:2,gpus=4,affinity=SYS",

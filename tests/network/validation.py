@@ -63,21 +63,18 @@ The published numbers are times of NCCL and MSCCL, in microseconds. The H100 row
 repository, the A100 rows from vTrain. The H200 rows and all others are from issues of nccl-tests and nccl; their bus
 bandwidth is converted to time.
 
-One rule predicts all of them (`network/simulation/calibrated_machines.py`). It simulates the schedule of every
-algorithm with every protocol, uses the constants of NCCL's own cost model, and takes the shortest time. The last column
-shows which algorithm and protocol it chose. The allowed error is 15 % from 16 MiB on, and 35 % below. Times of training
-iterations are not compared.
+`hocket.simulate(..., machine=NAME)`, as `hocket simulate --machine NAME` does, predicts all of them, each machine with
+one file of constants (`network/machines/`). One rule chooses: every algorithm of the library in every protocol is
+simulated, with the constants of NCCL's own cost model, and the shortest time counts. For MSCCL, direct exchanges count
+too. The last column shows which algorithm and protocol it was. The allowed error is 15 % from 16 MiB on, and 35 %
+below. Times of training iterations are not compared.
 
-Not all constants are NCCL's:
+Not all constants are NCCL's; the files name the source of each:
 
-- The copy out of the receive buffer runs at half the memory bandwidth of the data sheet.
+- The copy out of a ring's receive buffer runs at half the memory bandwidth of the data sheet.
 - The latency of switches counts once, not once for each piece.
-- Chains move pieces of 512 KiB, at most 64 of them.
-- The launch takes 30 us in `a100-framework`. This value is fitted to the very rows that it is compared with, because
-  they were timed in a training program.
-
-A switch that reduces sustains a share of 0.85 of its bandwidth; this number is NCCL's, and so is the way to cut vectors
-for switches.
+- The launch takes 30 us on A100. This value is fitted to the very rows that it is compared with, because they were
+  timed in a training program and not in a CUDA graph.
 
 """
 OWN = """## One machine

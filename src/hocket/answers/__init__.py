@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from hocket.answers.limits import MOST_RANKS as MOST_RANKS
     from hocket.answers.limits import check_memory as check_memory
     from hocket.answers.limits import check_ranks as check_ranks
+    from hocket.answers.machines.machine_case import MachineCase as MachineCase
+    from hocket.answers.machines.machine_choices import check_no_topology as check_no_topology
+    from hocket.answers.machines.machine_choices import machine_cases as machine_cases
     from hocket.answers.network_options import PLACEHOLDER as PLACEHOLDER
     from hocket.answers.networks import LinkClass as LinkClass
     from hocket.answers.networks import Network as Network
@@ -58,6 +61,8 @@ else:
             "explanations": ["Candidate", "Explanation", "NetworkExplanation", "SizeRange", "explain"],
             "host_crossings": ["Crossing", "HostsExplanation"],
             "limits": ["MOST_BYTES", "MOST_COUNT", "MOST_RANKS", "check_memory", "check_ranks"],
+            "machines.machine_case": ["MachineCase"],
+            "machines.machine_choices": ["check_no_topology", "machine_cases"],
             "network_options": ["PLACEHOLDER"],
             "networks": ["LinkClass", "Network", "topology"],
             "predictions": ["Prediction", "fastest_of", "simulate"],

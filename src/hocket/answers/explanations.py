@@ -1,12 +1,13 @@
 """hocket.explain: which algorithm runs for a call, what each would cost, and why one of them wins."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hocket.answers.answer import Answer
 from hocket.answers.host_crossings import HostsExplanation, explain_on_hosts
 from hocket.answers.limits import check_memory, check_ranks
+from hocket.answers.machines.machine_choices import check_no_topology, choices_on_machine, machine_cases
 from hocket.answers.network_options import read_links
 from hocket.answers.networks import Network, named_network
 from hocket.answers.predictions import Prediction
@@ -193,6 +194,16 @@ def explain(
     num_bytes: int | str | None = ...,
     ranks: int | None = ...,
     *,
+    machine: str,
+    algorithm: "str | Algorithm | Sequence[str | Algorithm]" = ...,
+    protocol: str = ...,
+) -> NetworkExplanation: ...
+@overload
+def explain(
+    collective: str,
+    num_bytes: int | str | None = ...,
+    ranks: int | None = ...,
+    *,
     topology: "str | Network | Topology | None" = ...,
     algorithm: "str | Algorithm | Sequence[str | Algorithm]" = ...,
     measure: bool = ...,
@@ -202,6 +213,8 @@ def explain(
     groups: Sequence[int] | None = ...,
     dims: Sequence[int] | None = ...,
     hosts: int | Sequence[int] | None = ...,
+    machine: str = ...,
+    protocol: str = ...,
 ) -> Explanation | NetworkExplanation | HostsExplanation: ...
 
 
@@ -219,6 +232,8 @@ def explain(
     groups: Sequence[int] | None = None,
     dims: Sequence[int] | None = None,
     hosts: int | Sequence[int] | None = None,
+    machine: str = "",
+    protocol: str = "",
 ) -> Explanation | NetworkExplanation | HostsExplanation:
     """Explains which algorithm runs for a call, what each would cost, and why one of them wins.
 
@@ -228,12 +243,28 @@ def explain(
     a file, or what hocket.topology returns, all costs are simulated on that network, among its first `ranks` ranks;
     links, reduce and overhead change it as the options of `hocket simulate` do; groups and dims are for algorithms that
     take them. algorithm: FILE.py:NAME, what @hocket.algorithm returns, or several, to compare with the built-in
-    algorithms. Raises ValueError for a bad argument, TopologyError for an impossible network, VerifyError for an
-    algorithm that breaks a law.
+    algorithms. With `machine`, NAME[:HOSTS], the algorithms are those of the GPU library on that machine, in their
+    fastest protocol or in `protocol`. Raises ValueError for a bad argument, TopologyError for an impossible network,
+    VerifyError for an algorithm that breaks a law.
     """
     from hocket.schedule import find_collective_name
 
     collective = find_collective_name(collective) or collective
+    if machine:
+        given = {"topology": topology, "measure": measure, "links": links, "reduce": reduce, "overhead": overhead}
+        check_no_topology(given | {"groups": groups, "dims": dims, "hosts": hosts})
+        asked_of_library = [str(one) for one in algorithms_of(algorithm)]
+        cases = machine_cases(
+            collective,
+            [machine],
+            algorithms=asked_of_library,
+            protocol=protocol,
+            sizes=[] if num_bytes is None else [parse_size(num_bytes)],
+            rank_counts=[] if ranks is None else [read_num_ranks(ranks)],
+        )
+        return _on_network(choices_on_machine(cases), asked_of_library)
+    if protocol:
+        raise ValueError(f"protocol: expected a machine (--machine), whose library has protocols; found {protocol!r}")
     if hosts is not None and (topology is not None or measure):
         other = "measure (--measure)" if topology is None else "a topology (--topology), which has hosts of its own"
         raise ValueError(f"hosts (--hosts) are for counting what goes between them; found also {other}; leave one out")
@@ -283,11 +314,14 @@ def explain(
         case = replace(call, algorithm=name)
         case.check()
         case.prove()
-    found = _as_given(choices_on_network(call, asked), own)
+    return _on_network(_as_given(choices_on_network(call, asked), own), [*own, *made])
+
+
+def _on_network(found: dict[str, Any], asked: Iterable[str]) -> NetworkExplanation:
     candidates = tuple(Prediction.of(row) for row in found.pop("candidates"))
     fastest = tuple(SizeRange(**one) for one in found.pop("fastest"))
     found["steps"] = tuple(found["steps"])
-    return NetworkExplanation(**found, asked=(*own, *made), candidates=candidates, fastest=fastest)
+    return NetworkExplanation(**found, asked=tuple(asked), candidates=candidates, fastest=fastest)
 
 
 def _registered(references: "str | Algorithm | Sequence[str | Algorithm]", collective: str) -> "dict[str, Algorithm]":

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from hocket.schedule import Schedule
 
 _AS_GOOD = 1.01  # factor over the best time within which times count as equal
-_SIZES = tuple(1 << shift for shift in range(8, 31, 2))  # sizes at which the fastest algorithm is determined
+SIZES_COMPARED = tuple(1 << shift for shift in range(8, 31, 2))
+"""The sizes at which the fastest algorithm is determined."""
 
 
 def choices_on_network(call: SimulationCase, asked: Collection[str] = ()) -> dict[str, Any]:
@@ -25,7 +26,7 @@ def choices_on_network(call: SimulationCase, asked: Collection[str] = ()) -> dic
     check_layout(_with(call, name, call.num_bytes) for name in names)
     rows = sorted((_with(call, name, call.num_bytes).row() for name in names), key=lambda row: float(row["seconds"]))
     best = _with(call, rows[0]["algorithm"], call.num_bytes)
-    sizes = () if call.collective == "barrier" else _SIZES
+    sizes = () if call.collective == "barrier" else SIZES_COMPARED
     busy = {row["algorithm"]: row["binding_share"] * row["seconds"] / max(call.num_bytes, 1) for row in rows}
     fastest: list[str] = []
     for size in sizes:

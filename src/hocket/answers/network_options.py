@@ -33,9 +33,14 @@ def topology_of(named: "str | Topology", links: str | Sequence[str] = (), num_ra
 
 
 def filled_in(named: str, num_ranks: int | None) -> str:
-    """Returns KIND:ARGS with num_ranks in the place of N. Raises ValueError if there is an N and no number for it."""
+    """Returns KIND:ARGS with num_ranks in the place of N, and for N/8 an eighth of it, rounded up.
+
+    Raises ValueError if there is an N and no number for it.
+    """
     from hocket.network import KINDS
 
+    if "@" in named:
+        return "@".join(filled_in(part, num_ranks) for part in named.split("@"))
     kind, colon, arguments = named.partition(":")
     if not colon or kind not in KINDS:
         return named
@@ -44,12 +49,12 @@ def filled_in(named: str, num_ranks: int | None) -> str:
             f"{PLACEHOLDER} stands for the number of all ranks, as in ring:{PLACEHOLDER}, not for a length; found "
             f"{named!r}; write the lengths as numbers, one network for each rank count"
         )
-    whole = re.compile(rf"\b{PLACEHOLDER}\b")
+    whole = re.compile(rf"\b{PLACEHOLDER}(?:/([1-9]\d*))?\b")
     if num_ranks is None and whole.search(arguments):
         raise ValueError(
             f"{named!r}: {PLACEHOLDER} stands for the rank count; give it as -n (ranks=), or write a number"
         )
-    return f"{kind}:{whole.sub(str(num_ranks), arguments)}"
+    return f"{kind}:{whole.sub(lambda found: str(-(-(num_ranks or 0) // int(found[1] or 1))), arguments)}"
 
 
 def read_links(links: str | Sequence[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from hocket.answers.synthesis.synthesised_algorithm import SYNTHESISED, algorith
 
 if TYPE_CHECKING:
     from hocket.algorithms import Algorithm, GroupsOfRanks, Layout
-    from hocket.network import SimulationResult, SwitchTree, Synthesised, Topology
+    from hocket.network import LinkLoads, SimulationResult, SwitchTree, Synthesised, Topology
     from hocket.schedule import Schedule
 
 IN_SWITCHES = "in_switches"
@@ -120,20 +120,10 @@ class SimulationCase:
         A ratio or bandwidth is None if nothing takes any time or, as in a barrier, no bytes are moved.
         """
         from hocket.answers.network_options import changes_of, options_of
-        from hocket.network import lower_bound
 
         network, result, options = self.network(), self.result(), options_of(self.reduce, self.overhead)
         layout = None if self.algorithm == IN_SWITCHES else self._layout()
-        # The bound is over the real ranks only; the result counts reducing switches as ranks too.
-        bound = lower_bound(
-            network,
-            self.collective,
-            self.num_bytes,
-            root=self.root,
-            reduce_seconds_per_byte=1 / options.reduce_bytes_per_second,
-        ).seconds
-        algbw = _known(result.algorithm_bytes_per_second) if result.schedule.kind.exactly_once else None
-        return {
+        about = {
             "collective": self.collective,
             "algorithm": self.algorithm,
             "topology": network.name,
@@ -144,20 +134,10 @@ class SimulationCase:
             "level": self.level,
             "changes": changes_of(network, options, self.level),
             "overhead_seconds": options.send_seconds,
-            "seconds": result.seconds,
-            "bound_seconds": bound,
-            "ratio": result.seconds / bound if bound else None,
-            "algbw": algbw,
-            "busbw": None if algbw is None else algbw * result.schedule.kind.bus_factor(network.num_ranks),
-            "latency": result.parts.latency,
-            "bandwidth": result.parts.bandwidth,
-            "reduction": result.parts.reduction,
-            "contention": result.parts.contention,
-            "num_steps": result.schedule.num_steps,
-            "num_binding_links": len(result.binding_links),
-            "binding_links": network.link_names(result.binding_links[:_MOST_NAMED].tolist()),
-            "binding_share": result.binding_share,
         }
+        steps = {"num_steps": result.schedule.num_steps, "machine": "", "protocol": ""}
+        work = 1 / options.reduce_bytes_per_second
+        return about | row_of_loads(result, network, self.collective, self.root, reduce_seconds_per_byte=work) | steps
 
     @property
     def _made(self) -> "Synthesised | None":
@@ -181,6 +161,36 @@ class SimulationCase:
         if self._made is not None:
             return algorithm_of(self._made)
         return only(self.algorithm, find(self.algorithm, self.collective))
+
+
+def row_of_loads(
+    result: "LinkLoads", network: "Topology", collective: str, root: int, *, reduce_seconds_per_byte: float = 0.0
+) -> dict[str, Any]:
+    """Returns what a row says of a simulated call among the ranks of this network: times, bound, parts, bottleneck.
+
+    The result may count reducing switches as ranks too. A ratio or bandwidth is None if nothing takes any time or, as
+    in a barrier, no bytes are moved.
+    """
+    from hocket.network import lower_bound
+    from hocket.schedule import find_collective
+
+    kind, size = find_collective(collective), result.num_bytes
+    bound = lower_bound(network, collective, size, root=root, reduce_seconds_per_byte=reduce_seconds_per_byte).seconds
+    algbw = _known(result.algorithm_bytes_per_second) if kind.exactly_once else None
+    return {
+        "seconds": result.seconds,
+        "bound_seconds": bound,
+        "ratio": result.seconds / bound if bound else None,
+        "algbw": algbw,
+        "busbw": None if algbw is None else algbw * kind.bus_factor(network.num_ranks),
+        "latency": result.parts.latency,
+        "bandwidth": result.parts.bandwidth,
+        "reduction": result.parts.reduction,
+        "contention": result.parts.contention,
+        "num_binding_links": len(result.binding_links),
+        "binding_links": network.link_names(result.binding_links[:_MOST_NAMED].tolist()),
+        "binding_share": result.binding_share,
+    }
 
 
 def hosts_on(network: "Topology") -> list[int]:

@@ -22,8 +22,23 @@ class OneNetwork(argparse.Action):
 
 
 def add_topology(parser: argparse.ArgumentParser, *, several: bool = False, required: bool = False) -> None:
-    """Declares --topology, --link, --reduce and --overhead."""
-    add_network(parser, several=several, required=required)
+    """Declares --topology or --machine and --protocol, and --link, --reduce and --overhead.
+
+    required: one of --topology and --machine must be given.
+    """
+    either = parser.add_mutually_exclusive_group(required=required)
+    either.add_argument(
+        "--machine",
+        action="append" if several else OneNetwork,
+        metavar="NAME[:HOSTS]",
+        help="predict the GPU library of a machine, such as h100:4: v100, a100, h100, h200, b200, mi300x, or a YAML "
+        "file (docs/networks.md)" + ("; repeat the option for more machines" if several else ""),
+    )
+    parser.add_argument(
+        "--protocol", default="", metavar="P", help="with --machine: LL, LL128 or Simple (default: the fastest)"
+    )
+    _add_topology(either, several=several)
+    _add_links(parser)
     parser.add_argument(
         "--reduce",
         default="",
@@ -39,17 +54,25 @@ def add_topology(parser: argparse.ArgumentParser, *, several: bool = False, requ
     )
 
 
-def add_network(parser: argparse.ArgumentParser, *, several: bool = False, required: bool = False) -> None:
-    """Declares --topology and --link."""
+def add_network(parser: argparse.ArgumentParser) -> None:
+    """Declares --topology, which must be given, and --link."""
+    _add_topology(parser, required=True)
+    _add_links(parser)
+
+
+def _add_topology(parser: Any, *, several: bool = False, required: bool = False) -> None:
     parser.add_argument(
         "--topology",
         action="append" if several else OneNetwork,
         required=required,
         metavar="KIND:ARGS",
         help=f"the network, for example torus:4x4 or dgx-h100:2; or a file: YAML, or one of ASTRA-sim, SimAI or Slurm "
-        f"(docs/networks.md describes the formats); {PLACEHOLDER} in ARGS stands for the rank count"
-        + ("; repeat the option for more networks" if several else ""),
+        f"(docs/networks.md describes the formats); {PLACEHOLDER} in ARGS stands for the rank count, "
+        f"{PLACEHOLDER}/8 for an eighth" + ("; repeat the option for more networks" if several else ""),
     )
+
+
+def _add_links(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--link",
         action="append",

@@ -11,7 +11,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.epilog = "For example: hocket optimum all_gather --topology dgx-a100:2 --msccl all_gather.xml"
     parser.add_argument("collective", type=collective_name, metavar="COLLECTIVE", help="for example all_gather")
-    add_network(parser, required=True)
+    add_network(parser)
     parser.add_argument("-n", "--ranks", type=int, metavar="N", help="use only the first N ranks of the topology")
     parser.add_argument("--root", type=int, metavar="R", help="the root of a rooted collective (default 0)")
     parser.add_argument(

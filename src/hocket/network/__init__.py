@@ -18,8 +18,19 @@ if TYPE_CHECKING:
     from hocket.network.kinds.switch_tree import switch_tree as switch_tree
     from hocket.network.links import name_bandwidth as name_bandwidth
     from hocket.network.links import name_seconds as name_seconds
+    from hocket.network.machines.call_traffic import PlacedRanks as PlacedRanks
+    from hocket.network.machines.library import LIBRARY_COLLECTIVES as LIBRARY_COLLECTIVES
+    from hocket.network.machines.library import LibraryTime as LibraryTime
+    from hocket.network.machines.library import library_algorithms as library_algorithms
+    from hocket.network.machines.library import library_check as library_check
+    from hocket.network.machines.library import library_times as library_times
+    from hocket.network.machines.library import placed_on as placed_on
+    from hocket.network.machines.machine import Machine as Machine
+    from hocket.network.machines.machine_file import MACHINES as MACHINES
+    from hocket.network.machines.machine_file import load_machine as load_machine
     from hocket.network.routing import DimensionOrder as DimensionOrder
     from hocket.network.routing import ShortestPath as ShortestPath
+    from hocket.network.simulation.link_loads import LinkLoads as LinkLoads
     from hocket.network.simulation.pipelined import all_reduce_in_switches as all_reduce_in_switches
     from hocket.network.simulation.pipelined import all_reduce_in_tree as all_reduce_in_tree
     from hocket.network.simulation.simulate import SimulationResult as SimulationResult
@@ -49,7 +60,19 @@ else:
             "kinds.by_name": ["KINDS", "parse"],
             "kinds.switch_tree": ["SwitchTree", "switch_tree"],
             "links": ["name_bandwidth", "name_seconds"],
+            "machines.call_traffic": ["PlacedRanks"],
+            "machines.library": [
+                "LIBRARY_COLLECTIVES",
+                "LibraryTime",
+                "library_algorithms",
+                "library_check",
+                "library_times",
+                "placed_on",
+            ],
+            "machines.machine": ["Machine"],
+            "machines.machine_file": ["MACHINES", "load_machine"],
             "routing": ["DimensionOrder", "ShortestPath"],
+            "simulation.link_loads": ["LinkLoads"],
             "simulation.simulation_options": ["SimulationOptions"],
             "simulation.pipelined": ["all_reduce_in_switches", "all_reduce_in_tree"],
             "simulation.simulate": ["SimulationResult", "simulate"],

@@ -68,7 +68,11 @@ LINKS: dict[str, Link] = {
     "nvswitch4": Link(
         "nvswitch", 370.8e9, _NVLINK_SECONDS / 2, "18 NVLinks of NCCL topo.h: SM90 20.6; latency: TACCL", 18
     ),
+    "nvswitch5": Link(
+        "nvswitch", 721.8e9, _NVLINK_SECONDS / 2, "18 NVLinks of NCCL topo.h: SM100 40.1; latency: TACCL", 18
+    ),
     "xgmi": Link("nvlink", 50e9, _NVLINK_SECONDS, "ForestColl's MI250: 50 GB/s; latency: as NVLink"),
+    "xgmi3": Link("nvlink", 48e9, _NVLINK_SECONDS, "RCCL topo.h: GFX94X 48; latency: as NVLink"),
     "c2c": Link("c2c", 450e9, UNKNOWN, "NVIDIA: NVLink-C2C has 900 GB/s in both directions together"),
     "ub": Link("ub", 28e9, UNKNOWN, "Huawei: 8 NPUs, 392 GB/s each over 7 links in both directions together"),
     "ddr4-3200x2": Link("memory", 51.2e9, _MEMORY_SECONDS, "JEDEC: 8 bytes x 3200 MT/s x 2 channels"),

@@ -4,6 +4,7 @@ A core, a memory channel or a PCIe lane is a link too. `kinds` makes networks by
 `routing` finds paths; `bounds` computes what no algorithm can beat.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -75,6 +76,7 @@ class Topology:
     forwards: bool[num_nodes], whether a node forwards traffic of others. reducing: bool[num_nodes], whether a switch
     reduces and multicasts. coordinates: int64[num_ranks, len(axes)], the position of each rank in a regular network
     (grid coordinates, or pod, switch and port), else no columns; bounds try groups along an axis as cuts.
+    card_bytes_per_second: the most that a network card carries to another network; infinity if it is not known.
     names: of all nodes; if empty, a node is named by its kind and its number within that kind. unchanged: the network
     before with_links gave it other constants, None if it did not.
     """
@@ -95,6 +97,7 @@ class Topology:
     coordinates: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     names: tuple[str, ...] = ()
     unchanged: "Topology | None" = None
+    card_bytes_per_second: float = math.inf
 
     def __post_init__(self) -> None:
         defaults: dict[str, Any] = {

@@ -20,7 +20,7 @@ from hocket.algorithms.registry import Algorithm, algorithm
 from hocket.schedule import Schedule
 
 
-def _passed_on(part: Schedule) -> npt.NDArray[np.float64]:
+def passed_on(part: Schedule) -> npt.NDArray[np.float64]:
     """[rank, block]: how often each rank of a part sends each block to another rank."""
     k = part.chunks_per_block
     passed = np.zeros((part.num_ranks, part.num_chunks // k))
@@ -39,13 +39,13 @@ def sent_gathering(across: Algorithm, inside: Algorithm) -> Parameter:
         layout = Layout(p, groups=groups)
         first, sizes = groups_of(layout)
         sent = np.zeros(layout.num_ranks)
-        outer = _passed_on(across.build(len(sizes)))
+        outer = passed_on(across.build(len(sizes)))
         for number in range(sizes.max()):
             sent[first + number % sizes] += outer @ (number < sizes)
         numbers = np.concatenate([np.arange(size) for size in sizes])
         for rank, size in zip(first.tolist(), sizes.tolist(), strict=True):
             held = np.bincount(numbers % size, minlength=size)
-            sent[rank : rank + size] += _passed_on(inside.build(size)) @ held
+            sent[rank : rank + size] += passed_on(inside.build(size)) @ held
         return float(sent.max()) / layout.num_ranks
 
     return sent
@@ -60,9 +60,9 @@ def sent_broadcasting(across: Algorithm, inside: Algorithm) -> Parameter:
         first, sizes = groups_of(layout)
         sent = np.zeros(layout.num_ranks)
         group, leader = place_of_root(layout)
-        sent[first + leader % sizes] += _passed_on(across.build(len(sizes), group))[:, 0]
+        sent[first + leader % sizes] += passed_on(across.build(len(sizes), group))[:, 0]
         for rank, size in zip(first.tolist(), sizes.tolist(), strict=True):
-            sent[rank : rank + size] += _passed_on(inside.build(size, leader % size))[:, 0]
+            sent[rank : rank + size] += passed_on(inside.build(size, leader % size))[:, 0]
         return float(sent.max())
 
     return sent

@@ -2,7 +2,8 @@
 
 The numbers come from `hocket tune`: measured times, and costs fitted to them. --measure takes new times at this size.
 Without measured times, predictions are rough estimates from the speed of this machine's cores and memory.
-With --hosts it counts what goes between hosts. With --topology all costs are simulated on that network.
+With --hosts it counts what goes between hosts. With --topology all costs are simulated on that network, with --machine
+those of its GPU library.
 """
 
 import argparse
@@ -47,9 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the explanation. Raises ValueError for a bad argument, HocketError if a measuring rank fails."""
     from hocket.answers import Answer, Explanation, explain
 
-    if arguments.ways and (arguments.topology is not None or arguments.hosts is not None):
-        other = "--topology" if arguments.hosts is None else "--hosts"
-        raise ValueError(f"--ways tells how data travels on this host and excludes {other}; leave one of them out")
+    others = [name for name in ("topology", "hosts", "machine") if getattr(arguments, name) is not None]
+    if arguments.ways and others:
+        raise ValueError(
+            f"--ways tells how data travels on this host and excludes --{others[0]}; leave one of them out"
+        )
     found: Answer = explain(
         arguments.collective,
         arguments.bytes,
@@ -63,6 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
         groups=arguments.groups,
         dims=arguments.dims,
         hosts=arguments.hosts,
+        machine=arguments.machine or "",
+        protocol=arguments.protocol,
     )
     if arguments.ways and isinstance(found, Explanation):
         found = found.ways()

@@ -5,9 +5,12 @@ The simulated schedule is the one that would run. --sweep varies sizes, ranks, a
 
 import argparse
 import json
+from collections.abc import Sequence
 
-from hocket.answers import DEFAULT_BYTES, MOST_RANKS, SimulationCase
+from hocket.answers import DEFAULT_BYTES, MOST_RANKS, MachineCase, SimulationCase
 from hocket.cli.simulate import sweep
+from hocket.cli.writable import check_writable, say_written
+from hocket.view import saving
 
 LEVELS = ("closed", "steps", "events")
 
@@ -49,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.json",
         help="write a trace for `hocket trace view` or Perfetto: a lane per rank and link",
     )
+    parser.add_argument("--svg", metavar="FILE", help="draw the network, the busier a link the redder, to FILE")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     sweep.add_arguments(parser.add_argument_group("hocket simulate --sweep"))
 
@@ -61,11 +65,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.trace is not None and arguments.level != LEVELS[-1]:
         raise ValueError(f"--trace: expected --level {LEVELS[-1]}, the only one with times; found {arguments.level}")
     from hocket.answers import fastest_of
+    from hocket.errors import name_count
     from hocket.view import print_aside
 
     cases, notes = cases_asked(arguments)
     for note in notes:
         print_aside(f"hocket simulate: {note}")
+    if arguments.sweep and arguments.svg is not None:
+        raise ValueError("--svg is for one call; with --sweep, --plot draws a picture of each network")
     if arguments.sweep:
         return sweep.run(arguments, cases)
     for name in ("csv", "plot", "jobs", "backend"):
@@ -76,19 +83,23 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(
             f"expected one size, rank count and topology without --sweep; found {len(calls)} cases; add --sweep"
         )
-    if arguments.trace is not None:
-        from hocket.cli.writable import check_writable, say_written
+    for file in filter(None, (arguments.trace, arguments.svg)):
+        check_writable(file)
+    from rich.console import Console
 
-        check_writable(arguments.trace)
-    prediction = fastest_of(cases, notes, record=arguments.trace is not None)
+    with Console(stderr=True).status(f"simulating {name_count(len(cases), 'algorithm')}"):  # seen on a terminal only
+        prediction = fastest_of(cases, notes, record=arguments.trace is not None)
     if arguments.trace is not None:
+        from hocket.network import SimulationResult
         from hocket.network.simulation import timeline
-        from hocket.view import saving
 
-        assert prediction.result is not None
+        assert isinstance(prediction.result, SimulationResult)
         with saving.writing(arguments.trace):
             timeline.write(prediction.result, arguments.trace)
         say_written(arguments.trace)
+    if arguments.svg is not None:
+        saving.write(arguments.svg, prediction.svg())
+        say_written(arguments.svg)
     if arguments.json:
         print(json.dumps(prediction.as_json()))
     else:
@@ -98,10 +109,24 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def cases_asked(arguments: argparse.Namespace) -> tuple[list[SimulationCase], list[str]]:
+def cases_asked(arguments: argparse.Namespace) -> tuple[Sequence[SimulationCase | MachineCase], list[str]]:
     """Returns the cases that a command line asks for, and what the reader should know. Raises as answers.cases_of."""
-    from hocket.answers import cases_of
+    from hocket.answers import cases_of, check_no_topology, machine_cases
 
+    if arguments.machine:
+        names = ("link", "reduce", "overhead", "groups", "dims", "trace")
+        check_no_topology({f"--{name}": getattr(arguments, name) for name in names})
+        return machine_cases(
+            arguments.collective,
+            arguments.machine,
+            algorithms=arguments.algorithm.split(",") if arguments.algorithm else (),
+            protocol=arguments.protocol,
+            sizes=arguments.bytes or (),
+            rank_counts=arguments.ranks or (),
+            root=arguments.root,
+        ), []
+    if arguments.protocol:
+        raise ValueError(f"--protocol: expected --machine, whose library has protocols; found {arguments.protocol!r}")
     return cases_of(
         arguments.collective,
         arguments.topology,

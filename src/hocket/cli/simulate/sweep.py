@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from hocket.answers import SimulationCase
+from hocket.answers import MachineCase, SimulationCase
 from hocket.cli.writable import check_writable, say_written
 from hocket.view import saving
 
-PICTURES = ("time", "busbw", "best", "heat")
+PICTURES = ("time", "busbw", "bound", "best", "heat")
 BACKENDS = ("loky", "threading", "ray", "dask")
 _CLUSTERS = {
     "ray": ("ray", "ray"),
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse._ArgumentGroup) -> None:
     )
 
 
-def run(arguments: argparse.Namespace, cases: Sequence[SimulationCase]) -> int:
+def run(arguments: argparse.Namespace, cases: Sequence[SimulationCase | MachineCase]) -> int:
     """Runs the cases, with a progress bar on a terminal. Raises ValueError if a needed optional package is missing."""
     if arguments.trace is not None:
         raise ValueError("--trace is for one call, without --sweep")
@@ -77,7 +77,9 @@ def run(arguments: argparse.Namespace, cases: Sequence[SimulationCase]) -> int:
     return 0
 
 
-def sweep(cases: Sequence[SimulationCase], jobs: int = 1, backend: str | None = None) -> Iterator[dict[str, Any]]:
+def sweep(
+    cases: Sequence[SimulationCase | MachineCase], jobs: int = 1, backend: str | None = None
+) -> Iterator[dict[str, Any]]:
     """Yields the row of each case, in order, as soon as it is known.
 
     jobs: number of cases to run in parallel, -1 for one per core. backend: joblib's; None uses that of a surrounding
@@ -100,7 +102,7 @@ def sweep(cases: Sequence[SimulationCase], jobs: int = 1, backend: str | None = 
         return iter(_side_by_side(cases, jobs))
 
 
-def _on_ray(cases: Sequence[SimulationCase], jobs: int) -> Iterator[dict[str, Any]]:
+def _on_ray(cases: Sequence[SimulationCase | MachineCase], jobs: int) -> Iterator[dict[str, Any]]:
     """Yields the rows from Ray: the configured cluster, or one that Ray starts on this machine."""
     import joblib
     from ray.util.joblib import register_ray
@@ -111,7 +113,7 @@ def _on_ray(cases: Sequence[SimulationCase], jobs: int) -> Iterator[dict[str, An
             yield from _side_by_side(cases[first : first + _AT_ONCE], jobs)
 
 
-def _on_dask(cases: Sequence[SimulationCase], jobs: int) -> Iterator[dict[str, Any]]:
+def _on_dask(cases: Sequence[SimulationCase | MachineCase], jobs: int) -> Iterator[dict[str, Any]]:
     """Yields the rows from Dask: the configured cluster, or one on this machine. Keeps its client until the end."""
     import joblib
     from distributed import Client
@@ -120,14 +122,14 @@ def _on_dask(cases: Sequence[SimulationCase], jobs: int) -> Iterator[dict[str, A
         yield from _side_by_side(cases, jobs)
 
 
-def _side_by_side(cases: Sequence[SimulationCase], jobs: int) -> Iterable[dict[str, Any]]:
+def _side_by_side(cases: Sequence[SimulationCase | MachineCase], jobs: int) -> Iterable[dict[str, Any]]:
     """Returns the rows one by one, or all at the end if joblib's backend cannot stream them."""
     import joblib
     from joblib.parallel import get_active_backend
 
     as_they_come = get_active_backend()[0].supports_return_generator
     found: Iterable[dict[str, Any]] = joblib.Parallel(jobs, return_as="generator" if as_they_come else "list")(
-        joblib.delayed(SimulationCase.row)(case) for case in cases
+        joblib.delayed(case.row)() for case in cases
     )
     return found
 

@@ -4,100 +4,64 @@ The text itself shows which format it is. YAML needs PyYAML: pip install hocket[
 """
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from hocket.errors import TopologyError, did_you_mean
 from hocket.network.files.astra import from_astra
 from hocket.network.files.simai import from_simai
 from hocket.network.files.slurm import from_slurm
-from hocket.network.files.topology_file import from_description, ranges_in
+from hocket.network.files.topology_file import from_description
+from hocket.network.files.yaml_text import read_yaml
 from hocket.network.kinds.by_name import KINDS, parse
+from hocket.network.kinds.composition import compose
 from hocket.network.topology import Topology
 
 _SIMAI = re.compile(r"\s*(\d+\s+){5}[A-Za-z]")
 _SLURM = re.compile(r"^\s*(SwitchName|BlockName)\s*=", re.MULTILINE | re.IGNORECASE)
 
 
-def load(source: str | Path) -> Topology:
-    """Returns the network of a file, of the text of such a file, or of "KIND:ARGS".
+def load(source: str | Path, folder: Path = Path()) -> Topology:
+    """Returns the network of a file, of the text of such a file, of "KIND:ARGS", or of two of these as "INNER@OUTER".
 
-    Raises a TopologyError that names the wrong line or entry.
+    folder: where files lie whose names are not absolute. Raises a TopologyError that names the wrong line or entry.
     """
     text = str(source)
-    if "\n" not in text and (isinstance(source, Path) or _is_file(text)):
+    if "\n" not in text and (isinstance(source, Path) or _is_file(folder, text)):
         try:
+            path = folder / text
             # Editors on Windows may begin the file with a byte-order mark.
-            return _from_text(Path(text).read_text(encoding="utf-8-sig"), Path(text).name)
+            return _from_text(path.read_text(encoding="utf-8-sig"), path.name, path.parent)
         except (OSError, UnicodeDecodeError) as error:
             raise TopologyError(f"cannot read the topology file {text!r}: {error}") from error
-    if "\n" not in text and text.partition(":")[0].partition("@")[0] in KINDS:
+    if "\n" not in text and "@" in text:
+        inner, _, beyond = text.partition("@")
+        if not inner or not beyond:
+            raise TopologyError(f"expected INNER@OUTER, each KIND:ARGS or a file; found {text!r}")
+        outer = load(beyond, folder)
+        return compose(outer, [load(inner, folder)] * outer.num_ranks, name=text)
+    if "\n" not in text and text.partition(":")[0] in KINDS:
         return parse(text)
     if "\n" not in text:
-        near = did_you_mean(text.partition("@")[0].partition(":")[0], KINDS)
+        near = did_you_mean(text.partition(":")[0], KINDS)
         raise TopologyError(f"{text!r} is neither a file nor KIND:ARGS with KIND one of {', '.join(KINDS)}{near}")
-    return _from_text(text, "text")
+    return _from_text(text, "text", folder)
 
 
-def _is_file(text: str) -> bool:
+def _is_file(folder: Path, text: str) -> bool:
     """Whether there is something to read: a file, or a pipe such as /dev/stdin."""
     try:
-        return Path(text).exists() and not Path(text).is_dir()
+        return (folder / text).exists() and not (folder / text).is_dir()
     except (OSError, ValueError):  # KIND:ARGS may be longer than any file name
         return False
 
 
-def _from_text(text: str, name: str) -> Topology:
+def _from_text(text: str, name: str, folder: Path) -> Topology:
+    """folder: in which files lie that the text names."""
     if _SIMAI.match(text):
         return from_simai(text, name)
     if _SLURM.search(text):
         return from_slurm(text, name)
-    entries = _yaml(text, name)
-    reader: Callable[[dict[str, Any], str], Topology] = from_astra if "npus_count" in entries else from_description
-    return reader(entries, name)
-
-
-def _yaml(text: str, name: str) -> dict[str, Any]:
-    try:
-        import yaml
-    except ImportError as error:
-        raise TopologyError(
-            f"{name}: reading YAML needs PyYAML; install it with: pip install 'hocket[yaml]'"
-        ) from error
-    try:
-        entries = yaml.load(text, _strict(yaml))
-    except yaml.YAMLError as error:
-        raise TopologyError(f"{name} is not YAML: {error}{ranges_in(text)}") from error
-    except RecursionError:
-        raise TopologyError(f"{name}: expected YAML of a few levels, found entries nested too deeply") from None
-    if isinstance(entries, list) and all(isinstance(one, dict) and "topology" in one for one in entries):
-        raise TopologyError(
-            f"{name}: Slurm's topology.yaml is not read; give topology.conf, or a file with the output of "
-            "`scontrol show topology`"
-        )
-    if not isinstance(entries, dict):
-        raise TopologyError(f"{name}: expected YAML with entries by name, found {type(entries).__name__}")
-    return entries
-
-
-def _strict(yaml: Any) -> Any:
-    """Returns PyYAML's safe loader, extended to report the line of a repeated name and of an invalid date or number."""
-
-    class Strict(yaml.SafeLoader):  # type: ignore[misc]
-        def compose_mapping_node(self, anchor: Any) -> Any:
-            node = super().compose_mapping_node(anchor)
-            seen = set()
-            for key, _ in node.value:
-                if str(key.value) in seen:
-                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} appears twice", problem_mark=key.start_mark)
-                seen.add(str(key.value))
-            return node
-
-        def construct_object(self, node: Any, deep: bool = False) -> Any:
-            try:
-                return super().construct_object(node, deep=deep)
-            except ValueError as error:
-                raise yaml.MarkedYAMLError(problem=str(error), problem_mark=node.start_mark) from None
-
-    return Strict
+    entries = read_yaml(text, name)
+    if "npus_count" in entries:
+        return from_astra(entries, name)
+    return from_description(entries, name, lambda part: load(part, folder))

@@ -8,19 +8,24 @@ routes: [[rank0, rank4, rank5]]
 nodes: {gpu: [g0, g1], switch: [s]}    # names by kind; reducing: [s] lists switches that reduce and multicast
 links: [{between: [g0, s], class: nic, bandwidth: 25GB/s, latency: 1us}, {from: g1, to: s, link: roce-100g}]
 
-outer: torus:2x2
+outer: torus:2x2             # KIND:ARGS, or a file beside this one; inner and topology too
 inner: [dgx-h100:1, dgx-h100:1, dgx-a100:1, home:1]    # or one for all
+
+A range such as g0..g63 stands for the nodes in it, in `nodes`, in `ranks` and in `reducing`. {each: g0..g63, to: s,
+link: roce-400g} is a cable from each of them, or from each node of a kind, to s, or to the nodes of a range in turn.
 """
 
+import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from hocket.errors import TopologyError, did_you_mean
-from hocket.network.kinds.by_name import parse
+from hocket.network.files.host_list import expand_host_list
+from hocket.network.files.yaml_text import EACH_NAME, ranges_in
 from hocket.network.kinds.composition import compose
 from hocket.network.links import Link, bytes_per_second, find_link, seconds
 from hocket.network.routing import ShortestPath, Supplied
@@ -28,17 +33,15 @@ from hocket.network.topology import Topology
 
 _BASES = ({"topology"}, {"nodes", "links"}, {"outer", "inner"})
 _CHANGES = {"name", "change", "ranks", "routes", "reducing"}
-_LINK_KEYS = {"between", "from", "to", "link", "class", "bandwidth", "latency"}
+_LINK_KEYS = {"between", "from", "to", "each", "link", "class", "bandwidth", "latency"}
 _MOST_NAMED = 12  # nodes in an error
+_RANGE_OF_NODES = re.compile(r"([^\[\]{}.]*?)(\d+)\.\.([^\[\]{}.\d]*)(\d+)")  # g0..g63, or g0..63
 _ENDPOINTS = ("gpu", "npu", "host")  # kinds that do not forward traffic of others
-_EACH = "write each name, as in gpu: [g0, g1], or begin with topology: KIND:ARGS, which names its nodes"
-_RANGE = re.compile(r"\d\.\.+[\w-]*\d|[\[{]\d+(-|\.\.+)\d+[]}]")
 
 
-def from_description(entries: Mapping[str, Any], name: str) -> Topology:
+def from_description(entries: Mapping[str, Any], name: str, load: Callable[[str], Topology]) -> Topology:
     """Returns the network of these entries. `name` (of the file) appears in errors and is the default name.
-
-    Raises a TopologyError that names the wrong entry.
+    load: makes the networks that it names, from KIND:ARGS or a file. Raises a TopologyError that names the wrong entry.
     """
     base = entries.keys() - _CHANGES
     if base not in _BASES:
@@ -47,9 +50,9 @@ def from_description(entries: Mapping[str, Any], name: str) -> Topology:
             f"found {', '.join(map(str, entries))}{_near_key(entries, _CHANGES.union(*_BASES))}"
         )
     if "topology" in base:
-        topology = _made(entries["topology"], f"{name}: topology")
+        topology = _made(entries["topology"], f"{name}: topology", load)
     elif "outer" in base:
-        topology = _composed(entries, name)
+        topology = _composed(entries, name, load)
     else:
         topology = _drawn(entries, name)
     for index, change in enumerate(_list(entries, "change", name)):
@@ -70,18 +73,18 @@ def from_description(entries: Mapping[str, Any], name: str) -> Topology:
     return replace(topology, name=str(entries.get("name", name)))
 
 
-def _composed(entries: Mapping[str, Any], name: str) -> Topology:
-    outer, inner = _made(entries["outer"], f"{name}: outer"), entries["inner"]
+def _composed(entries: Mapping[str, Any], name: str, load: Callable[[str], Topology]) -> Topology:
+    outer, inner = _made(entries["outer"], f"{name}: outer", load), entries["inner"]
     texts = [inner] * outer.num_ranks if isinstance(inner, str) else _list(entries, "inner", name)
-    made = {str(text): _made(text, f"{name}: inner") for text in dict.fromkeys(map(str, texts))}
+    made = {str(text): _made(text, f"{name}: inner", load) for text in dict.fromkeys(map(str, texts))}
     return compose(outer, [made[str(text)] for text in texts], name=name)
 
 
-def _made(text: Any, where: str) -> Topology:
+def _made(text: Any, where: str, load: Callable[[str], Topology]) -> Topology:
     if not isinstance(text, str):
         raise TopologyError(f"{where}: expected KIND:ARGS, found {text!r}")
     try:
-        return parse(text)
+        return load(text)
     except TopologyError as error:
         raise TopologyError(f"{where}: {error}") from None
 
@@ -103,7 +106,9 @@ def _drawn(entries: Mapping[str, Any], name: str) -> Topology:
     names, kinds = [], []
     for kind, of_kind in entries["nodes"].items():
         if not isinstance(of_kind, list):
-            raise TopologyError(f"{name}: expected a list of names as nodes of kind {kind}, found {of_kind!r}; {_EACH}")
+            raise TopologyError(
+                f"{name}: expected a list of names as nodes of kind {kind}, found {of_kind!r}; {EACH_NAME}"
+            )
         meant = str(kind).lower().removesuffix("s")
         if meant in _ENDPOINTS and kind != meant:
             raise TopologyError(
@@ -111,19 +116,20 @@ def _drawn(entries: Mapping[str, Any], name: str) -> Topology:
                 f"found {kind!r}; did you mean {meant!r}?"
             )
         for node in of_kind:
-            names.append(_node(node, f"{name}: nodes"))
-            kinds.append(str(kind))
+            some = _nodes(node, f"{name}: nodes")
+            names += some
+            kinds += [str(kind)] * len(some)
     numbers = {node: number for number, node in enumerate(names)}
     ends: list[tuple[int, int]] = []
     links: list[Link] = []
     for index, entry in enumerate(_list(entries, "links", name)):
         where = f"{name}: links[{index}]"
-        both, link = _link(entry, where)
-        for node in both:
+        pairs, link = _link(entry, where, names, kinds)
+        for node in itertools.chain(*pairs):
             if node not in numbers:
                 raise TopologyError(f"{where} has an unknown node {node!r}{_near(node, names, kinds)}")
-        one, other = (numbers[node] for node in both)
-        directions = [(one, other), (other, one)] if "between" in entry else [(one, other)]
+        there = [(numbers[one], numbers[other]) for one, other in pairs]
+        directions = there if "from" in entry else [*there, *((other, one) for one, other in there)]
         ends += directions
         links += [link] * len(directions)
     kind = np.array(kinds, np.str_)
@@ -134,13 +140,13 @@ def _drawn(entries: Mapping[str, Any], name: str) -> Topology:
             f"{name}: nodes: expected ranks, of the kinds {', '.join(_ENDPOINTS)}, or named in ranks: [...]; found "
             f"{', '.join(several)}"
         )
-    pairs = np.array(ends, np.int64).reshape(-1, 2)
+    joined = np.array(ends, np.int64).reshape(-1, 2)
     return Topology(
         name=name,
         node_kinds=kind,
         ranks=np.flatnonzero(endpoint) if endpoint.any() else np.arange(len(names)),
-        link_source=pairs[:, 0],
-        link_target=pairs[:, 1],
+        link_source=joined[:, 0],
+        link_target=joined[:, 1],
         bytes_per_second=np.array([link.bytes_per_second for link in links], float),
         seconds=np.array([link.seconds for link in links], float),
         link_class=np.array([link.link_class for link in links], np.str_),
@@ -150,16 +156,18 @@ def _drawn(entries: Mapping[str, Any], name: str) -> Topology:
     )
 
 
-def _link(entry: Any, where: str) -> tuple[list[str], Link]:
+def _link(entry: Any, where: str, names: Sequence[str], kinds: Sequence[str]) -> tuple[list[tuple[str, str]], Link]:
+    """Returns the pairs of nodes that an entry of `links` joins, and the link between them."""
     if not isinstance(entry, dict):
         raise TopologyError(f"{where}: expected entries by name, found {entry!r}")
-    ends = entry.get("between", [entry.get("from"), entry.get("to")])
+    ends = entry.get("between", [entry.get("each", entry.get("from")), entry.get("to")])
     said = entry.keys() - {"bandwidth", "latency"}
-    known = said in [joined | made for joined in ({"between"}, {"from", "to"}) for made in ({"link"}, {"class"}, set())]
+    joins: tuple[set[str], ...] = ({"between"}, {"from", "to"}, {"each", "to"})
+    known = said in [joined | made for joined in joins for made in ({"link"}, {"class"}, set())]
     if not known or not isinstance(ends, list) or len(ends) != 2 or None in ends:
         raise TopologyError(
-            f"{where}: expected between: [a, b], or from: and to:, with link:, or class:, bandwidth: and latency:; "
-            f"found {entry!r}{_near_key(entry, _LINK_KEYS)}"
+            f"{where}: expected between: [a, b], or from: and to:, or each: and to:, with link:, or class:, bandwidth: "
+            f"and latency:; found {entry!r}{_near_key(entry, _LINK_KEYS)}"
         )
     if "link" in entry:
         try:
@@ -170,7 +178,13 @@ def _link(entry: Any, where: str) -> tuple[list[str], Link]:
         link = Link(str(entry["class"]), 0.0, 0.0)
     else:
         raise TopologyError(f"{where}: expected link:, or class:, bandwidth: and latency:; found {entry!r}")
-    return [_node(end, where) for end in ends], link.with_(*_figures(entry, where))
+    if "each" not in entry:
+        return [(_node(ends[0], where), _node(ends[1], where))], link.with_(*_figures(entry, where))
+    each = [name for name, kind in zip(names, kinds, strict=True) if kind == ends[0]] or _nodes(ends[0], where)
+    to = _nodes(ends[1], where)
+    if len(to) not in (1, len(each)):
+        raise TopologyError(f"{where}: to: expected one node, or {len(each)} as in each; found {len(to)}")
+    return list(zip(each, to * (len(each) // len(to)), strict=True)), link.with_(*_figures(entry, where))
 
 
 def _changed(topology: Topology, entry: Any, where: str) -> Topology:
@@ -208,7 +222,7 @@ def _list(entries: Mapping[str, Any], key: str, name: str) -> list[Any]:
 def _known(topology: Topology, names: Any, where: str) -> list[str]:
     if not isinstance(names, list) or not names:
         raise TopologyError(f"{where}: expected a list of nodes, found {names!r}")
-    nodes = [_node(node, where) for node in names]
+    nodes = [node for some in names for node in _nodes(some, where)]
     for node in nodes:
         if node not in topology.node_numbers:
             near = _near(node, topology.node_names, topology.node_kinds.tolist())
@@ -230,10 +244,12 @@ def _near_key(entry: Mapping[str, Any], known: Iterable[str]) -> str:
     return next((f"; {key!r} is unknown{did_you_mean(key, known)}" for key in entry if key not in known), "")
 
 
-def ranges_in(text: str) -> str:
-    """Returns what to do about a range of nodes in a text, such as g0..7 or g[0-7]; "" if there is none."""
-    found = _RANGE.search(text)
-    return f"; ranges such as {found[0]!r} are not read: {_EACH}" if found else ""
+def _nodes(name: Any, where: str) -> list[str]:
+    """Returns the nodes of a range such as g0..g63, or the one node of any other name."""
+    match = _RANGE_OF_NODES.fullmatch(name) if isinstance(name, str) else None
+    if match is None or match[3] not in ("", match[1]):
+        return [_node(name, where)]
+    return expand_host_list(f"{match[1]}[{match[2]}-{match[4]}]", where)
 
 
 def _node(name: Any, where: str) -> str:

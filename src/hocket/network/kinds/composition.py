@@ -1,7 +1,8 @@
 """Nested networks: at each rank of an outer network there is an inner network, such as a pod.
 
 An inner network connects to the outer one at its ports: its network cards or, without cards, its ranks. The link
-between a port and the outer node is as fast as the fastest link of that node and adds no latency.
+between a port and the outer node is as fast as the fastest link of that node, but no faster than the card itself, and
+adds no latency.
 """
 
 from collections.abc import Sequence
@@ -39,6 +40,8 @@ def compose(outer: Topology, inners: Sequence[Topology], *, name: str = "") -> T
     np.maximum.at(fastest, outer.link_source, outer.bytes_per_second)
     np.maximum.at(fastest, outer.link_target, outer.bytes_per_second)
     fastest[fastest == 0] = max(float(inner.bytes_per_second.max(initial=1)) for inner in inners)  # outer: one node
+    cards = np.repeat([inner.card_bytes_per_second for inner in inners], [len(joint) for joint in joints])
+    joined = np.minimum(fastest[at], cards)
 
     forwards = outer.forwards.copy()
     forwards[outer.ranks] = True
@@ -57,7 +60,7 @@ def compose(outer: Topology, inners: Sequence[Topology], *, name: str = "") -> T
         ranks=np.concatenate([start + inner.ranks for start, inner in zip(starts, inners, strict=False)]),
         link_source=np.concatenate([*_moved(parts, offsets, "link_source"), ports, at]),
         link_target=np.concatenate([*_moved(parts, offsets, "link_target"), at, ports]),
-        bytes_per_second=np.concatenate([*(part.bytes_per_second for part in parts), fastest[at], fastest[at]]),
+        bytes_per_second=np.concatenate([*(part.bytes_per_second for part in parts), joined, joined]),
         seconds=np.concatenate([*(part.seconds for part in parts), np.zeros(2 * len(at))]),
         link_class=np.concatenate([*(part.link_class for part in parts), np.full(2 * len(at), "nic")]),
         lanes=np.concatenate([*(part.lanes for part in parts), np.ones(2 * len(at), np.int64)]),

@@ -5,7 +5,7 @@ through the root complex of a socket, SYS between sockets, NV# over # NVLinks.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -77,7 +77,8 @@ def pod(host: Host, count: int, fabric: str, name: str) -> Topology:
         _join_hosts(drawing, host, nics, fabric)
     routing = HostRouting(gpus, _cards_of(gpus, nics), memories, meets=fabric != "rail-only")
     places = np.indices((count, host.gpus)).reshape(2, -1).T
-    return drawing.topology(gpus.ravel(), routing, axes=("host", host.kind), coordinates=places)
+    topology = drawing.topology(gpus.ravel(), routing, axes=("host", host.kind), coordinates=places)
+    return replace(topology, card_bytes_per_second=host.nic.bytes_per_second)
 
 
 def _cards_of(gpus: Ints, nics: Ints) -> Ints:

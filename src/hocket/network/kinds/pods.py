@@ -1,4 +1,4 @@
-"""Real servers as hosts: DGX-1V, DGX-A100, DGX-H100, MI250, an 8-NPU mesh; and a machine at home.
+"""Real servers as hosts: DGX-1V, DGX-A100, DGX-H100, DGX-B200, MI250, MI300X, an 8-NPU mesh; and a machine at home.
 
 Sources: NVIDIA's user guides of the DGX systems for the position of devices; SCCL (Cai et al. 2021) for the NVLinks of
 DGX-1V; ForestColl (Zhao et al. 2024) for the links of MI250. The constants of links are in `links.LINKS`.
@@ -9,15 +9,15 @@ from dataclasses import replace
 from hocket.network.kinds.hosts import Host
 from hocket.network.links import LINKS
 
-_DGX_1V_NVLINKS = (
-    (0, 2, 1, 1, 2, 0, 0, 0),
-    (2, 0, 1, 2, 0, 1, 0, 0),
-    (1, 1, 0, 2, 0, 0, 2, 0),
-    (1, 2, 2, 0, 0, 0, 0, 1),
-    (2, 0, 0, 0, 0, 2, 1, 1),
-    (0, 1, 0, 0, 2, 0, 1, 2),
-    (0, 0, 2, 0, 1, 1, 0, 2),
-    (0, 0, 0, 1, 1, 2, 2, 0),
+_DGX_1V_NVLINKS = (  # numbered as nvidia-smi does, not as SCCL's paper
+    (0, 1, 1, 2, 2, 0, 0, 0),
+    (1, 0, 2, 1, 0, 2, 0, 0),
+    (1, 2, 0, 2, 0, 0, 1, 0),
+    (2, 1, 2, 0, 0, 0, 0, 1),
+    (2, 0, 0, 0, 0, 1, 1, 2),
+    (0, 2, 0, 0, 1, 0, 2, 1),
+    (0, 0, 1, 0, 1, 2, 0, 2),
+    (0, 0, 0, 1, 2, 1, 2, 0),
 )
 # Two dies in each of eight modules; between modules, rows of (die, die, links).
 _MI250_DIES = 16
@@ -36,6 +36,11 @@ def _mi250_links() -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, lanes))
 
 
+def _all_to_all(number: int) -> tuple[tuple[int, ...], ...]:
+    """Returns one link between any two."""
+    return tuple(tuple(int(one != other) for other in range(number)) for one in range(number))
+
+
 _DGX_A100 = Host(
     8,
     nic=LINKS["infiniband-hdr"],
@@ -43,6 +48,14 @@ _DGX_A100 = Host(
     socket=LINKS["xgmi-socket"],
     nics=8,
     direct=LINKS["nvswitch3"],
+)
+
+_DGX_H100 = replace(
+    _DGX_A100,
+    nic=LINKS["infiniband-ndr"],
+    pcie=LINKS["pcie5-x16"],
+    socket=LINKS["upi"],
+    direct=LINKS["nvswitch4"],
 )
 
 PODS: dict[str, tuple[Host, str]] = {
@@ -59,15 +72,13 @@ PODS: dict[str, tuple[Host, str]] = {
         "8 V100, each with 6 NVLinks",
     ),
     "dgx-a100": (_DGX_A100, "8 A100 on NVSwitches, 8 cards of 200 Gb/s"),
-    "dgx-h100": (
+    "dgx-h100": (_DGX_H100, "8 H100 on NVSwitches, 8 cards of 400 Gb/s"),
+    "dgx-b200": (replace(_DGX_H100, direct=LINKS["nvswitch5"]), "8 B200 on NVSwitches, 8 cards of 400 Gb/s"),
+    "mi300x": (
         replace(
-            _DGX_A100,
-            nic=LINKS["infiniband-ndr"],
-            pcie=LINKS["pcie5-x16"],
-            socket=LINKS["upi"],
-            direct=LINKS["nvswitch4"],
+            _DGX_H100, nic=LINKS["roce-400g"], socket=LINKS["xgmi-socket"], direct=LINKS["xgmi3"], lanes=_all_to_all(8)
         ),
-        "8 H100 on NVSwitches, 8 cards of 400 Gb/s",
+        "8 MI300X, fully connected by xGMI, 8 cards of 400 Gb/s",
     ),
     "mi250": (
         Host(
@@ -90,7 +101,7 @@ PODS: dict[str, tuple[Host, str]] = {
             socket=LINKS["upi"],
             nics=8,
             direct=LINKS["ub"],
-            lanes=tuple(tuple(int(one != other) for other in range(8)) for one in range(8)),
+            lanes=_all_to_all(8),
             kind="npu",
         ),
         "8 NPUs, fully connected, each with its own card",

@@ -43,7 +43,7 @@ class Job:
     def alone(self) -> tuple[Floats, ...]:
         """The bytes per second of each message of each pattern if it is alone on the network."""
         return tuple(
-            _least(self.bytes_per_second[paths.links] / weights, paths.offsets)
+            least_of_each(self.bytes_per_second[paths.links] / weights, paths.offsets)
             for paths, weights in zip(self.paths, self.weights, strict=True)
         )
 
@@ -90,11 +90,11 @@ def _ways(traffic: Traffic, topology: Topology, channels: Sequence[Ints]) -> tup
     )
     all_paths = topology.paths(source, target)
     begins = _begins(list(different.values()), lambda pattern: len(pattern.source)).tolist()
-    parts = {key: _part(all_paths, *ends) for key, ends in zip(different, pairwise(begins), strict=True)}
+    parts = {key: part_of(all_paths, *ends) for key, ends in zip(different, pairwise(begins), strict=True)}
     return tuple(parts[key] for key in keys)
 
 
-def _part(paths: Paths, begin: int, end: int) -> Paths:
+def part_of(paths: Paths, begin: int, end: int) -> Paths:
     """Returns the paths of the flows from begin to end."""
     offsets = paths.offsets[begin : end + 1]
     links = slice(offsets[0], offsets[-1])
@@ -192,7 +192,7 @@ def engine_arrays(
     }
 
 
-def _least(values: Floats, offsets: Ints) -> Floats:
+def least_of_each(values: Floats, offsets: Ints) -> Floats:
     """Returns the least value of each part; infinity for an empty part."""
     least = np.full(len(offsets) - 1, np.inf)
     filled = np.flatnonzero(np.diff(offsets))

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -72,7 +73,7 @@ def ready_times(job: Job, options: SimulationOptions, work_seconds: tuple[Floats
     views.ready(state)[:] = job.start_seconds
     try:
         for pattern, times in job.traffic.repeats:
-            state = _repeated(steps[pattern], state, times)
+            state = repeated(steps[pattern], state, times)
     except _OvertakenError:
         return None
     finished: Floats = views.ready(state).max(axis=0)
@@ -226,7 +227,17 @@ def _latest(times: Floats, begins: Ints) -> Floats:
     return latest
 
 
-def _repeated(step: _Step, state: Floats, times: int) -> Floats:
+class RepeatedStep(Protocol):
+    """A function from one state of a simulation to the next."""
+
+    def __call__(self, state: Floats) -> Floats:
+        """Returns the next state."""
+
+    def is_moved(self, before: Floats, after: Floats) -> bool:
+        """Returns whether times that affect each other were shifted equally; then all later repetitions do the same."""
+
+
+def repeated(step: RepeatedStep, state: Floats, times: int) -> Floats:
     """Returns the state after all repetitions, by Brent's search: compares with the repetition of a power of two."""
     marked, number, done = state, 0, 0
     while done < times:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from hocket.schedule import Builder, Schedule, compose
+from hocket.schedule import Builder, Schedule
 
 Ints = npt.NDArray[np.int64]
 _Stage = Callable[[int], None]
@@ -83,50 +83,6 @@ def all_reduce_in_tree(parents: tuple[int, ...], num_pieces: int) -> Schedule:
     return _pipelined(schedule, [*map(rise, reversed(levels)), *map(fall, levels)], num_pieces)
 
 
-@functools.lru_cache(_REMEMBERED)
-def all_reduce_in_chains(num_ranks: int, num_hosts: int, num_pieces: int) -> Schedule:
-    """Returns an all_reduce with a chain in every host up to its head, two trees among heads, and the same paths back.
-
-    Every rank of a host is the head of two lanes, one for each tree, so that all NICs are used; num_ranks is a multiple
-    of num_hosts.
-    """
-    lanes = _Lanes(num_ranks, num_hosts)
-    schedule = Builder("all_reduce", num_ranks, num_pieces * lanes.number)
-    length = num_ranks // num_hosts
-
-    def hop(number: int, *, up: bool) -> _Stage:
-        near, far = lanes.behind_head(number), lanes.behind_head(number + 1)
-
-        def move(piece: int) -> None:
-            if up:
-                schedule.reduce(src=far, dst=near, chunk=lanes.chunk(piece))
-            else:
-                schedule.copy(src=near, dst=far, chunk=lanes.chunk(piece))
-
-        return move
-
-    up, down = _between_hosts(schedule, lanes)
-    into = [hop(number, up=True) for number in reversed(range(length - 1))]
-    out = [hop(number, up=False) for number in range(length - 1)]
-    return _pipelined(schedule, [*into, *up, *down, *out], num_pieces)
-
-
-def on_rails(ring: Schedule, num_hosts: int) -> Schedule:
-    """Returns a ring over hosts, once for each rank of a host, each with an equal share of the vector and its own NICs.
-
-    A ring leaves a host at the same local rank at which it enters the next host, so it stays on one rail; it passes
-    every second host backwards. For collectives with one block.
-    """
-    length = ring.num_ranks // num_hosts
-    parts = []
-    for channel in range(length):
-        inside = [(channel + i) % length for i in range(length)]
-        order = [host * length + i for host in range(num_hosts) for i in inside[:: -1 if host % 2 else 1]]
-        chunks = range(channel * ring.num_chunks, (channel + 1) * ring.num_chunks)
-        parts.append(compose.on(ring, order, ring.num_ranks, chunks=chunks, num_chunks=length * ring.num_chunks))
-    return compose.beside(*parts)
-
-
 class _Lanes:
     """The parallel lanes of a piece: every rank of a host is the head of two lanes, one for each tree.
 
@@ -161,7 +117,7 @@ def _pipelined(schedule: Builder, stages: list[_Stage], num_pieces: int) -> Sche
 def _between_hosts(schedule: Builder, lanes: _Lanes) -> tuple[list[_Stage], list[_Stage]]:
     """Returns the stages up both trees and those down again, level by level."""
     first, second = slice(0, lanes.length), slice(lanes.length, lanes.number)
-    trees = [(first, _tree(lanes.num_hosts)), (second, _mirrored(_tree(lanes.num_hosts)))]
+    trees = [(first, host_tree(lanes.num_hosts)), (second, _mirrored(host_tree(lanes.num_hosts)))]
     levels = range(1, 1 + int(trees[0][1][1].max()))
 
     def level(depth: int, *, up: bool) -> _Stage:
@@ -179,12 +135,8 @@ def _between_hosts(schedule: Builder, lanes: _Lanes) -> tuple[list[_Stage], list
     return [level(depth, up=True) for depth in reversed(levels)], [level(depth, up=False) for depth in levels]
 
 
-_Tree = tuple[Ints, Ints]
-"""The parent of each host, -1 for the root, and its depth."""
-
-
-def _tree(num_hosts: int) -> _Tree:
-    """Returns an in-order binary tree, in which every second host is a leaf."""
+def host_tree(num_hosts: int) -> tuple[Ints, Ints]:
+    """Returns an in-order binary tree, in which every second host is a leaf: each parent (-1: root) and depth."""
     parents, depths = np.full(num_hosts, -1), np.zeros(num_hosts, np.int64)
     for host in range(1, num_hosts):
         bit = host & -host
@@ -198,7 +150,7 @@ def _tree(num_hosts: int) -> _Tree:
     return parents, depths
 
 
-def _mirrored(tree: _Tree) -> _Tree:
+def _mirrored(tree: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
     """Returns the mirrored tree: the last host becomes the first. With an even number, leaves become inner hosts."""
     parents, depths = tree[0][::-1], tree[1][::-1]
     return np.where(parents < 0, -1, len(parents) - 1 - parents), depths

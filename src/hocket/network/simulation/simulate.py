@@ -28,6 +28,7 @@ from hocket.network.bounds.network_bound import Bound, lower_bound
 from hocket.network.simulation.collapse import collapsed
 from hocket.network.simulation.engine import MessageTimes, run_events
 from hocket.network.simulation.jobs import Job, make_job
+from hocket.network.simulation.link_loads import LinkLoads, Parts
 from hocket.network.simulation.periodic import never_contends, ready_times
 from hocket.network.simulation.simulation_options import SimulationOptions
 from hocket.network.simulation.traffic import traffic_of
@@ -40,22 +41,8 @@ Ints = npt.NDArray[np.int64]
 LEVELS = ("closed", "steps", "events")
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The parts of the time, in seconds; their sum is the whole time.
-
-    Latency (with overheads), bandwidth and reduction are those of the closed form. Contention is the rest: the cost of
-    sharing links. It is negative if pieces, or ranks that do not wait for each other, overlap in time.
-    """
-
-    latency: float
-    bandwidth: float
-    reduction: float
-    contention: float
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class SimulationResult:
+class SimulationResult(LinkLoads):
     """The result of a simulation, in seconds and bytes per second; links by their number in the topology.
 
     num_bytes: the size of the call, that of the largest input or output of a rank. seconds: when the last rank
@@ -65,13 +52,8 @@ class SimulationResult:
     """
 
     schedule: Schedule
-    topology: Topology
-    num_bytes: float
     level: str
-    seconds: float
     rank_seconds: Floats
-    link_bytes: Floats
-    parts: Parts
     reduce_bytes_per_second: float = math.inf
     messages: MessageTimes | None = None
 
@@ -102,31 +84,9 @@ class SimulationResult:
         return self.seconds / self.bound_seconds if self.bound_seconds else math.inf if self.seconds else 1.0
 
     @property
-    def algorithm_bytes_per_second(self) -> float:
-        """algbw: num_bytes / seconds."""
-        return self.num_bytes / self.seconds if self.seconds else math.inf
-
-    @property
     def bus_bytes_per_second(self) -> float:
         """busbw: algbw times a factor that makes it comparable with the bandwidth of links, as in NCCL's tests."""
         return self.algorithm_bytes_per_second * self.schedule.kind.bus_factor(self.schedule.num_ranks)
-
-    @property
-    def link_seconds(self) -> Floats:
-        """The time for which each link is busy, at its full speed: float64[num_links]."""
-        return self.link_bytes / self.topology.bytes_per_second
-
-    @property
-    def binding_links(self) -> Ints:
-        """The bottleneck links: the numbers of all links that are busy longest; empty if nothing is sent."""
-        busy = self.link_seconds
-        most = busy.max(initial=0.0)
-        return np.flatnonzero(busy >= most * (1 - 1e-9)) if most else np.zeros(0, np.int64)
-
-    @property
-    def binding_share(self) -> float:
-        """The share of the time for which the bottleneck links are busy; near 1, they determine the time."""
-        return float(self.link_seconds.max(initial=0.0) / self.seconds) if self.seconds else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,7 +250,8 @@ def _result(
     messages: MessageTimes | None = None,
 ) -> SimulationResult:
     seconds = float(rank_seconds.max())
-    closed = _closed_form(job, options)
+    closed, link_bytes = _closed_form(job, options), job.link_bytes()
+    busy = float((link_bytes / job.bytes_per_second).max(initial=0.0))
     return SimulationResult(
         schedule=run.schedule,
         topology=topology,
@@ -298,8 +259,8 @@ def _result(
         level=level,
         seconds=seconds,
         rank_seconds=rank_seconds,
-        link_bytes=job.link_bytes(),
-        parts=Parts(closed.latency, closed.bandwidth, closed.reduction, seconds - closed.total),
+        link_bytes=link_bytes,
+        parts=Parts.of(seconds, busy, closed.latency, closed.reduction),
         reduce_bytes_per_second=options.reduce_bytes_per_second,
         messages=messages,
     )

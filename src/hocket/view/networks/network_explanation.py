@@ -8,7 +8,7 @@ from hocket.view.words import name_amount, name_bytes, name_count, name_layout, 
 if TYPE_CHECKING:
     from hocket.view.terminal import Terminal
 
-_PARTS = ("latency", "bandwidth", "reduction", "contention")
+_PARTS = ("bandwidth", "latency", "reduction", "contention")
 
 
 _WORTH_SAYING = 0.05  # share of the winner's time; smaller differences are not mentioned
@@ -81,12 +81,17 @@ def print_network_explanation(console: "Terminal", found: dict[str, Any]) -> Non
     console.print()
     for paragraph in reasons(found):
         console.print(paragraph, markup=False)
-    console.print("Contention is the cost of sharing links; a negative value is time saved by overlap.", style="dim")
+    console.print(
+        "Bandwidth is the time of the bottleneck link; contention is waiting for shared links and for other ranks.",
+        style="dim",
+    )
     for line in sentences(rows[0]):
         console.print(line, markup=False)
     if found["fastest"]:
         parts = (f"{one['algorithm']} {name_range(one['min_bytes'], one['max_bytes'])}" for one in found["fastest"])
         console.print(f"Fastest by size: {'; '.join(parts)}. Times within 1% count as equal.", markup=False)
+    if not found["steps"]:
+        return
     console.print(f"\nMessages of {found['algorithm']}, source>target:", markup=False)
     for step in found["steps"][:_MOST_LISTED]:
         console.print(f"  {_step(step)}", markup=False)

@@ -15,7 +15,7 @@ from hocket.view.svg import add, document, number, pair, written
 from hocket.view.words import name_bandwidth, name_count, name_seconds
 
 if TYPE_CHECKING:
-    from hocket.network import SimulationResult, Topology
+    from hocket.network import LinkLoads, Topology
 
 _MOST_NAMED = 80  # nodes with their names
 _CLOSEST = 3.0  # pixels between the nearest nodes
@@ -32,7 +32,7 @@ _CLASSES = ("#0969da", "#1a7f37", "#9a6700", "#8250df", "#bf3989", "#57606a")
 Floats = npt.NDArray[np.float64]
 
 
-def draw_network(topology: "Topology", result: "SimulationResult | None" = None, title: str = "") -> str:
+def draw_network(topology: "Topology", result: "LinkLoads | None" = None, title: str = "") -> str:
     """Returns the network as SVG. With a result, the busier a link, the thicker and redder it is.
 
     Without a result each cable is one line, in the colour of its class. With one, the two directions of a cable lie
@@ -152,7 +152,7 @@ def _costs(topology: "Topology", name: str) -> str:
     return f"{name}: {name_bandwidth(bytes_per_second)}, latency {name_seconds(seconds)}"
 
 
-def _draw_busy(root: Element, topology: "Topology", points: Floats, result: "SimulationResult", below: float) -> Floats:
+def _draw_busy(root: Element, topology: "Topology", points: Floats, result: "LinkLoads", below: float) -> Floats:
     """Draws each link as a line of its own, and a legend of their colours. Returns the lines."""
     share = result.link_seconds / result.seconds if result.seconds else result.link_seconds
     begin, end = points[topology.link_source], points[topology.link_target]

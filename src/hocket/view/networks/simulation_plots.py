@@ -1,4 +1,4 @@
-"""Draws sweeps: time and busbw over size, the fastest algorithm over size and ranks, how busy each link is."""
+"""Draws sweeps: time, busbw and the distance to the bound over size or ranks, the fastest algorithm, busy links."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,9 +10,11 @@ from hocket.view.networks.network_picture import draw_network
 from hocket.view.words import name_bytes, name_case, name_count
 
 if TYPE_CHECKING:
-    from hocket.network import SimulationResult
+    from hocket.network import LinkLoads
 
-_COLUMNS = (("time", "seconds"), ("busbw", "busbw"))
+_COLUMNS = (("time", "seconds"), ("busbw", "busbw"), ("bound", "ratio"))
+_TITLES = {"seconds": "microseconds", "busbw": "busbw in GB/s", "ratio": "times the lower bound"}
+_SCALES = {"seconds": 1e6, "busbw": 1e-9, "ratio": 1.0}
 _MOST_DRAWN = 4096  # links in a picture that come with a sweep
 _MOST_BESIDE = 3  # panels in a row
 _COLOURS = 10  # of matplotlib's cycle; lines beyond them differ by dashes and marks
@@ -32,7 +34,7 @@ def require_matplotlib() -> Any:
 
 
 def draw_all(
-    stem: str, rows: Sequence[dict[str, Any]], networks: Sequence[str], result_of: Callable[[int], "SimulationResult"]
+    stem: str, rows: Sequence[dict[str, Any]], networks: Sequence[str], result_of: Callable[[int], "LinkLoads"]
 ) -> tuple[list[str], list[str]]:
     """Draws every picture that the rows have data for. Returns the files, and what the others would need.
 
@@ -40,11 +42,13 @@ def draw_all(
     """
     drawn, needs = [], []
     sizes, counts = {row["num_bytes"] for row in rows}, {row["num_ranks"] for row in rows}
-    if len(sizes) > 1 and any(row["busbw"] for row in rows):
-        drawn += [over(f"{stem}-{name}.svg", rows, "num_bytes", column) for name, column in _COLUMNS]
+    several = len(sizes) > 1 or len(counts) > 1
+    if several and any(row["busbw"] for row in rows):
+        abscissa = "num_bytes" if len(sizes) > 1 else "num_ranks"
+        drawn += [over(f"{stem}-{name}.svg", rows, abscissa, column) for name, column in _COLUMNS]
     elif rows[0]["collective"] != "barrier":
-        more = "several sizes, such as -b 1K,64K,4M" if len(sizes) == 1 else "two ranks or more"
-        needs.append(f"{stem}-time.svg and {stem}-busbw.svg need {more}")
+        more = "two ranks or more" if several else "several sizes or rank counts, such as -b 1K,64K,4M"
+        needs.append(f"{', '.join(f'{stem}-{name}.svg' for name, _ in _COLUMNS)} need {more}")
     if len(sizes) > 1 and len(counts) > 1:
         drawn.append(best_map(f"{stem}-best.svg", rows, networks))
     elif rows[0]["collective"] != "barrier":
@@ -62,7 +66,7 @@ def draw_all(
 
 
 def over(file: str, rows: Sequence[dict[str, Any]], abscissa: str, ordinate: str) -> str:
-    """Draws seconds or busbw over num_bytes or num_ranks: a line for each algorithm, and the lower bound of the time.
+    """Draws seconds, busbw or ratio over num_bytes or num_ranks: a line for each algorithm, and the bound of the time.
 
     Over bytes there is a panel for each topology and rank count; over ranks, one for each size.
     """
@@ -87,7 +91,7 @@ def over(file: str, rows: Sequence[dict[str, Any]], abscissa: str, ordinate: str
     )
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
-    scale = 1e-9 if ordinate == "busbw" else 1e6
+    scale = _SCALES[ordinate]
     for axes, panel in zip(grid.flat, panels, strict=False):
         axes.grid(alpha=0.3)
         here = [row for row in rows if panel_of(row) == panel]
@@ -109,20 +113,23 @@ def over(file: str, rows: Sequence[dict[str, Any]], abscissa: str, ordinate: str
         axes.set_title(panel, fontsize=10)
         axes.set_xlabel("" if over_bytes else "ranks")
     for axes in grid[:, 0]:
-        axes.set_ylabel("busbw in GB/s" if ordinate == "busbw" else "microseconds")
+        axes.set_ylabel(_TITLES[ordinate])
     grid.flat[len(panels) - 1].legend(fontsize="small")
     return saved(figure, file)
 
 
 def best_map(file: str, rows: Sequence[dict[str, Any]], networks: Sequence[str]) -> str:
-    """Draws the fastest algorithm over size and rank count: a panel for each network as the user wrote it."""
+    """Draws the fastest algorithm over size and rank count: a panel for each network as the user wrote it.
+
+    The number in a cell is how many times as long the next best takes, if there is one.
+    """
     pyplot = require_matplotlib()
     sizes, counts = (sorted({row[column] for row in rows}) for column in ("num_bytes", "num_ranks"))
-    best: dict[tuple[str, int, int], dict[str, Any]] = {}
+    tried: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
     for row, network in zip(rows, networks, strict=True):
-        key = (network, row["num_ranks"], row["num_bytes"])
-        if key not in best or row["seconds"] < best[key]["seconds"]:
-            best[key] = row
+        tried.setdefault((network, row["num_ranks"], row["num_bytes"]), []).append(row)
+    ahead = {key: sorted(some, key=lambda row: float(row["seconds"]))[:2] for key, some in tried.items()}
+    best = {key: some[0] for key, some in ahead.items()}
     names = sorted({row["algorithm"] for row in best.values()})
     panels = list(dict.fromkeys(networks))
     size = (2.5 + (1 + 0.5 * len(sizes)) * len(panels), 1.8 + 0.42 * len(counts))
@@ -133,13 +140,17 @@ def best_map(file: str, rows: Sequence[dict[str, Any]], networks: Sequence[str])
         for (where, count, num_bytes), row in best.items():
             if where == network:
                 cells[counts.index(count), sizes.index(num_bytes)] = names.index(row["algorithm"])
+                for after in ahead[where, count, num_bytes][1:]:
+                    margin = after["seconds"] / row["seconds"] if row["seconds"] else 1.0
+                    at = (sizes.index(num_bytes), counts.index(count))
+                    axes.text(*at, f"{margin:.3g}x", ha="center", va="center", fontsize=7)
         axes.imshow(cells, cmap=colours, vmin=0, vmax=20, origin="lower", aspect="auto")
         axes.set_xticks(range(len(sizes)), [name_bytes(num_bytes) for num_bytes in sizes], rotation=45)
         axes.set_yticks(range(len(counts)), [str(count) for count in counts])
         axes.set_title(network)
     grid[0][0].set_ylabel("ranks")
     patches = [pyplot.Rectangle((0, 0), 1, 1, color=colours(number)) for number in range(len(names))]
-    figure.legend(patches, names, loc="outside right center", title="fastest")
+    figure.legend(patches, names, loc="outside right center", title="fastest; times of the next")
     return saved(figure, file)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from hocket.view.words import name_amount, name_bandwidth, name_bytes, name_count, name_layout, name_seconds
 
 if TYPE_CHECKING:
-    from hocket.network import SimulationResult
+    from hocket.network import LinkLoads
     from hocket.view.terminal import Terminal
 
 _MOST_ROWS = 12  # links, or other algorithms
@@ -16,7 +16,7 @@ _BINDING_SHARE = 0.5  # share of the time; a link that is busy for less is not c
 
 
 def print_result(
-    console: "Terminal", row: dict[str, Any], result: "SimulationResult | None", others: Sequence[dict[str, Any]]
+    console: "Terminal", row: dict[str, Any], result: "LinkLoads | None", others: Sequence[dict[str, Any]]
 ) -> None:
     """Prints the result of one call, its links, and a comparison with other algorithms."""
     from rich.markup import escape
@@ -24,10 +24,12 @@ def print_result(
     size = "" if row["collective"] == "barrier" else f", {name_bytes(row['num_bytes'])}"
     layout = name_layout(row["groups"], row["dims"])
     console.print(
-        f"[bold]{row['collective']} {escape(row['algorithm'])}[/]{layout and f' in {layout}'}{size} "
+        f"[bold]{row['collective']} {escape(_named(row))}[/]{layout and f' in {layout}'}{size} "
         f"on {escape(row['topology'])}, {name_count(row['num_ranks'], 'rank')}: "
         f"[bold]{name_seconds(row['seconds'])}[/]"
     )
+    if row["machine"]:
+        console.print(row["machine"], markup=False)
     print_changes(console, row["changes"])
     for line in sentences(row):
         console.print(line, markup=False)
@@ -38,6 +40,10 @@ def print_result(
         console.print()
         console.print_table(compared([row, *others]))
         print_layouts(console, [row, *others])
+
+
+def _named(row: dict[str, Any]) -> str:
+    return f"{row['algorithm']} ({row['protocol']})" if row["protocol"] else str(row["algorithm"])
 
 
 def print_layouts(console: "Terminal", rows: Sequence[dict[str, Any]]) -> None:
@@ -98,10 +104,8 @@ def sentences(row: dict[str, Any]) -> list[str]:
             f"lower bound of any algorithm on this network{alone}: {name_seconds(row['bound_seconds'])}; "
             f"this time is {row['ratio']:.2f} times the bound"
         )
-    parts = [f"{name_seconds(abs(row[name]))} {name}" for name in ("latency", "bandwidth", "reduction") if row[name]]
-    rest = row["contention"]
-    if abs(rest) > 1e-3 * row["seconds"]:
-        parts.append(f"{name_seconds(abs(rest))} {'contention' if rest > 0 else 'saved by overlap'}")
+    names_of_parts = ("bandwidth", "latency", "reduction", "contention")
+    parts = [f"{name_seconds(row[name])} {name}" for name in names_of_parts if row[name] > 1e-3 * row["seconds"]]
     lines.append(": ".join(part for part in (name_count(row["num_steps"], "step"), ", ".join(parts)) if part))
     names, count = row["binding_links"], row["num_binding_links"]
     if names:
@@ -116,7 +120,7 @@ def sentences(row: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _links(result: "SimulationResult") -> Any:
+def _links(result: "LinkLoads") -> Any:
     """Returns a table of the busiest links and of each class of links: what they carry and how long they are busy."""
     from rich.markup import escape
     from rich.table import Table
@@ -160,16 +164,16 @@ def compared(rows: Sequence[dict[str, Any]]) -> Any:
     from rich.table import Table
 
     table = Table(box=None)
-    for name in ("algorithm", "time", "x bound", "busbw", "steps", "latency", "bandwidth", "reduction", "contention"):
+    for name in ("algorithm", "time", "x bound", "busbw", "steps", "bandwidth", "latency", "reduction", "contention"):
         table.add_column(name, justify="left" if name == "algorithm" else "right")
     for row in sorted(rows, key=lambda row: row["seconds"]):
-        parts = (row[name] for name in ("latency", "bandwidth", "reduction", "contention"))
+        parts = (row[name] for name in ("bandwidth", "latency", "reduction", "contention"))
         table.add_row(
-            escape(row["algorithm"]),
+            escape(_named(row)),
             name_seconds(row["seconds"]),
             "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
             name_bandwidth(row["busbw"]),
             str(row["num_steps"]),
-            *(("-" if part < 0 else "") + name_seconds(abs(part)) for part in parts),
+            *map(name_seconds, parts),
         )
     return table

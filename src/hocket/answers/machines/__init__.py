@@ -1,0 +1,1 @@
+"""Predictions of GPU libraries on machines."""

@@ -1,0 +1,210 @@
+"""Predicts the time of a GPU library's call on a machine, from one set of constants per machine and one rule.
+
+A library runs an algorithm in a *protocol*. Each has a start time, a time per hop, and a share of a link's bandwidth.
+Instead of the formulas of NCCL's cost model, what the library sends is simulated on the machine's network, with links
+as fast as the protocol allows.
+
+The rule: of all algorithms and protocols of the library, the one with the least predicted time runs.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from hocket.errors import did_you_mean
+from hocket.network.machines.call_traffic import (
+    PlacedRanks,
+    in_chains,
+    in_rings,
+    in_switches,
+    in_trees,
+    rail_switches,
+    switches_of_hosts,
+)
+from hocket.network.machines.exchanges import blocks_on_links, exchange
+from hocket.network.machines.machine import Machine, Protocol
+from hocket.network.simulation.channels import RoutedChannels
+from hocket.network.simulation.link_loads import LinkLoads, Parts
+from hocket.network.topology import Topology
+
+Floats = npt.NDArray[np.float64]
+
+LIBRARY_COLLECTIVES: dict[str, tuple[str, ...]] = {
+    "all_reduce": ("ring", "tree", "nvls", "sharp", "direct"),
+    "all_gather": ("ring", "direct"),
+    "reduce_scatter": ("ring", "direct"),
+    "broadcast": ("ring",),
+    "reduce": ("ring",),
+    "all_to_all": ("direct",),
+}
+"""The collectives that are predicted on machines, and the algorithms for each."""
+
+
+_IN_SWITCHES = ("nvls", "sharp")
+_FAMILY_OF = dict.fromkeys(_IN_SWITCHES, "switches")  # all other algorithms have protocols under their own name
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LibraryTime(LinkLoads):
+    """The predicted time of a call; topology: the network at the speed of the protocol. num_steps: hops in sequence."""
+
+    algorithm: str
+    protocol: str
+    num_steps: int
+
+
+@lru_cache(8)
+def placed_on(machine: Machine, num_hosts: int, num_ranks: int | None = None) -> PlacedRanks:
+    """Returns the first num_ranks ranks (None: all) of so many hosts. Raises ValueError if there are fewer."""
+    network = machine.network(num_hosts)
+    if machine.fabric_share is not None:
+        reducing = network.reducing | np.isin(np.arange(network.num_nodes), rail_switches(network))
+        network = replace(network, reducing=reducing)
+    if num_ranks is not None and not 1 <= num_ranks <= network.num_ranks:
+        raise ValueError(f"ranks: {network.name} has {network.num_ranks} ranks; found {num_ranks}")
+    if num_ranks not in (None, network.num_ranks):
+        network = network.place(range(num_ranks or 0))
+    return PlacedRanks(network)
+
+
+def library_algorithms(machine: Machine, collective: str, protocol: str = "") -> tuple[str, ...]:
+    """Returns what the library chooses from for a collective: of its algorithms, those that have the protocol."""
+    known = LIBRARY_COLLECTIVES[collective]
+    chosen = tuple(one for one in known if one in machine.algorithms) or known[:1]
+    having = tuple(one for one in chosen if protocol in ("", *_names(machine, collective, one)))
+    return having or chosen
+
+
+def library_check(machine: Machine, placed: PlacedRanks, collective: str, algorithm: str, protocol: str = "") -> None:
+    """Raises ValueError if the algorithm is not for this collective, or the machine has not what it needs."""
+    known = LIBRARY_COLLECTIVES[collective]
+    if algorithm not in known:
+        raise ValueError(
+            f"{collective}: expected an algorithm of the library, one of {', '.join(known)}; found {algorithm!r}"
+            f"{did_you_mean(algorithm, known)}"
+        )
+    names = _names(machine, collective, algorithm)
+    if protocol not in ("", *names):
+        raise ValueError(
+            f"{algorithm} on {machine.name}: expected a protocol, one of {', '.join(names)}; found {protocol!r}"
+            f"{did_you_mean(protocol, names)}"
+        )
+    needs = {"nvls": ("switch_share",), "sharp": ("switch_share", "fabric_share")}.get(algorithm, ())
+    for key in needs:
+        if getattr(machine, key) is None:
+            raise ValueError(
+                f"{algorithm}: expected {key} in the machine file, the share of bandwidth at which switches reduce; "
+                f"{machine.name} has none"
+            )
+    if needs and placed.num_ranks > len(placed.hosts):
+        switches_of_hosts(placed)
+
+
+def _names(machine: Machine, collective: str, algorithm: str) -> tuple[str, ...]:
+    return tuple(one.name for one in _protocols(machine, collective, algorithm))
+
+
+def _protocols(machine: Machine, collective: str, algorithm: str) -> tuple[Protocol, ...]:
+    family = "ring" if collective == "all_to_all" else _FAMILY_OF.get(algorithm, algorithm)
+    protocols: tuple[Protocol, ...] = getattr(machine.protocols, family)
+    return protocols
+
+
+def library_times(
+    machine: Machine,
+    placed: PlacedRanks,
+    collective: str,
+    num_bytes: float,
+    *,
+    algorithm: str,
+    protocol: str = "",
+    root: int = 0,
+) -> Iterator[LibraryTime]:
+    """Yields the time of a call with this algorithm in each protocol that it has, or only in one.
+
+    num_bytes: of the whole vector. Raises ValueError as library_check.
+    """
+    library_check(machine, placed, collective, algorithm, protocol)
+    call = _Call(machine, placed, collective, num_bytes, algorithm, root)
+    return (call.time(one) for one in _protocols(machine, collective, algorithm) if protocol in ("", one.name))
+
+
+@dataclass(frozen=True)
+class _Call:
+    machine: Machine
+    placed: PlacedRanks
+    collective: str
+    num_bytes: float
+    algorithm: str
+    root: int
+
+    def time(self, protocol: Protocol) -> LibraryTime:
+        """Returns the time in this protocol."""
+        machine, placed, size = self.machine, self.placed, self.num_bytes
+        inside = protocol.inside_seconds + machine.hop_seconds
+        between = protocol.between_seconds + machine.fabric_seconds + machine.hop_seconds
+        if self.algorithm in _IN_SWITCHES:
+            inside = protocol.inside_seconds  # pieces overlap in a switch, and their latency counts once, at the begin
+        begin = machine.launch_seconds + protocol.begin_seconds
+        if self.algorithm == "direct":
+            network = self._at_speed(placed.network, protocol)
+            times = 2 if self.collective == "all_reduce" else 1  # reduce_scatter, then all_gather
+            found = exchange(
+                times * _blocks(placed),
+                placed,
+                network.bytes_per_second,
+                (times * inside, times * between),
+                size / placed.num_ranks,
+            )
+        else:
+            routed = _routed(placed, self.collective, self.algorithm, self.root)
+            network = self._at_speed(routed.topology, protocol)
+            found = routed.times(network.bytes_per_second, (inside, between), size)
+        # A ring copies the last block out of the receive buffer, and nothing else overlaps with that copy.
+        copied = size / placed.num_ranks / machine.copy_bytes_per_second if self.algorithm == "ring" else 0.0
+        seconds = begin + found.seconds + copied
+        busy = float((found.link_bytes / network.bytes_per_second).max(initial=0.0))
+        return LibraryTime(
+            topology=network,
+            num_bytes=size,
+            seconds=seconds,
+            link_bytes=found.link_bytes,
+            parts=Parts.of(seconds, busy, begin + found.latency),
+            algorithm=self.algorithm,
+            protocol=protocol.name,
+            num_steps=found.num_steps,
+        )
+
+    def _at_speed(self, network: Topology, protocol: Protocol) -> Topology:
+        """Returns the network with links as fast as the protocol and the switches allow."""
+        machine = self.machine
+        share = np.where(network.link_class == "nic", protocol.share_between, protocol.share) * machine.bandwidth_share
+        if self.algorithm in _IN_SWITCHES:
+            reducing = network.reducing[network.link_source] | network.reducing[network.link_target]
+            inside, between = machine.switch_share or 1.0, machine.fabric_share or 1.0
+            share = np.where(reducing, share * np.where(network.link_class == "nic", between, inside), share)
+        rate = network.bytes_per_second * share
+        if protocol.name == "LL":
+            hosts = len(self.placed.hosts)
+            rate = np.minimum(rate, machine.low_latency_bytes_per_second[min(2, hosts.bit_length() - 1)])
+        return replace(network, bytes_per_second=rate)
+
+
+# Remembered for all sizes, protocols and machines of the same network: routing costs more than anything else.
+@lru_cache(8)
+def _routed(placed: PlacedRanks, collective: str, algorithm: str, root: int) -> RoutedChannels:
+    if algorithm in _IN_SWITCHES:
+        return RoutedChannels(*in_switches(placed, between=algorithm == "sharp"))
+    if algorithm == "tree":
+        return RoutedChannels(in_trees(placed), placed.network)
+    if collective in ("broadcast", "reduce"):
+        return RoutedChannels(in_chains(placed, root, to_root=collective == "reduce"), placed.network)
+    return RoutedChannels(in_rings(placed, collective), placed.network)
+
+
+@lru_cache(8)
+def _blocks(placed: PlacedRanks) -> Floats:
+    return blocks_on_links(placed)
