@@ -1,1 +1,1 @@
-"""Calibration: reads measured times from logs of benchmarks, fits a machine to them, and finds what slows a call down."""
+"""Calibration: reads measured times from logs of benchmarks, fits machines to them, finds what slows calls down."""

@@ -112,4 +112,3 @@ def _call(source: str, where: str, row: JsonRow) -> MeasuredCall:
     if not times or row.size < 0:
         raise wrong(source, where, "expected a size above 0, with out_of_place, in_place or both; found neither")
     return MeasuredCall(where, row.size, min(times) * 1e-6)
-

@@ -12,16 +12,23 @@ _FABRIC = "measured"  # the name of the fitted fabric
 
 
 def fitted_text(fit: MachineFit, base: str, sources: list[str]) -> str:
-    """Returns the YAML of a machine file. base: the machine of the fit, a name or a file. sources: names of the logs."""
+    """Returns the YAML of a machine file. base: the machine of the fit, a name or a file. sources: names of logs."""
     found = base if base in MACHINES else str(Path(base).resolve())
+    title = f"{fit.base.title}, calibrated from {', '.join(sources)}"
     lines = [
         f"base: {found if base in MACHINES else json.dumps(found)}",
-        f"title: {json.dumps(f'{fit.base.title}, calibrated from {", ".join(sources)}')}",
+        f"title: {json.dumps(title)}",
     ]
     for one in fit.constants:
-        beside = f" # standard error {named(one.key, one.error)}; base: {named(one.key, one.before)}" if one.error is not None else ""
+        beside = (
+            f" # standard error {named_constant(one.key, one.error)}; base: {named_constant(one.key, one.before)}"
+            if one.error is not None
+            else ""
+        )
         if one.undetermined:
-            lines.append(f"# {one.key}: {named(one.key, one.value)} as in the base, because {one.undetermined}")
+            lines.append(
+                f"# {one.key}: {named_constant(one.key, one.value)} as in the base, because {one.undetermined}"
+            )
         elif one.key == NIC_BANDWIDTH:
             lines.append(f"topology: {_with_nic(fit.base.topology, one)}{beside}")
         elif one.key == "fabric":
@@ -31,7 +38,7 @@ def fitted_text(fit: MachineFit, base: str, sources: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def named(key: str, value: float | None) -> str:
+def named_constant(key: str, value: float | None) -> str:
     """Returns a constant's value for readers, such as "8.44 us", "0.926" or "23.5 GB/s"."""
     if value is None:
         return "-"

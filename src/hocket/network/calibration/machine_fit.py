@@ -309,7 +309,10 @@ class _Fit:
             square = part.T @ (weights[:, None] * part)
             square += damping * np.diag(np.maximum(np.diag(square), 1e-12))
             moved = np.linalg.solve(square, -part.T @ (weights * residuals))
-            new = {number: values[number] + float(change) * active[number].step for number, change in zip(free, moved)}
+            new = {
+                number: values[number] + float(change) * active[number].step
+                for number, change in zip(free, moved, strict=True)
+            }
             out = [
                 number
                 for number, value in new.items()
@@ -327,9 +330,7 @@ class _Fit:
     def _is_vague(self, one: _Constant, machine: Machine, active: Sequence[_Constant]) -> bool:
         return self._errors(machine, active, self._predicted(machine))[one.key] > _MOST_VAGUE * one.value(machine)
 
-    def _determined(
-        self, machine: Machine, without: Container[str]
-    ) -> tuple[tuple[_Constant, ...], dict[str, str]]:
+    def _determined(self, machine: Machine, without: Container[str]) -> tuple[tuple[_Constant, ...], dict[str, str]]:
         """Returns the constants that the calls determine, and for each other one why they do not."""
         slopes = self._slopes(machine, self.all, self._predicted(machine))
         kept: list[int] = []

@@ -1,4 +1,4 @@
-"""Reads the tables that nccl-tests, rccl-tests and `hocket bench` print. Each line is checked against itself and others.
+"""Reads the tables that nccl-tests, rccl-tests and `hocket bench` print, and checks each line against the others.
 
 Other lines between the rows (of NCCL_DEBUG, of mpirun) are passed over. A time counts in us; of both modes, the smaller
 one is taken, because whatever disturbs a measurement adds to it.
@@ -129,7 +129,9 @@ class _Reader:
             return
         for name in found:
             if name == "cputime":
-                raise wrong(self.source, self.where, "expected the time of the operation; found cputime: run without -C")
+                raise wrong(
+                    self.source, self.where, "expected the time of the operation; found cputime: run without -C"
+                )
             if name not in (*_PLACE, *_MODE, *_MORE):
                 near = did_you_mean(name, (*_PLACE, *_MODE, *_MORE))
                 text = f"expected columns of nccl-tests, {', '.join((*_PLACE, *_MODE))}; found {name!r}{near}"
@@ -161,7 +163,9 @@ class _Reader:
             return
         cells = line.split()
         if len(cells) != len(run.columns):
-            text = f"expected {len(run.columns)} values, as many as columns; found {len(cells)}: the line is cut or mixed"
+            text = (
+                f"expected {len(run.columns)} values, as many as columns; found {len(cells)}: the line is cut or mixed"
+            )
             raise wrong(self.source, self.where, text)
         place = dict(zip(run.columns, cells, strict=True))
         size = self._size(place["size"], place.get("count"), place.get("type"))
@@ -243,7 +247,7 @@ class _Reader:
             raise wrong(
                 self.source,
                 self.where,
-                f"expected the end of the table, '# Avg bus bandwidth'; found none: the log is cut, or the run ended "
+                "expected the end of the table, '# Avg bus bandwidth'; found none: the log is cut, or the run ended "
                 "early; to use its rows, remove the line with minBytes and maxBytes",
             )
         if not run.calls:

@@ -8,7 +8,9 @@ import re
 from hocket.network.calibration.measured_calls import MeasuredCall, MeasuredTable, named_collective, wrong
 from hocket.schedule import COLLECTIVES
 
-_TITLE = re.compile(r"#\s*(?:OSU|Hocket)\b(.*?)([\w-]+)(?: Personalized Exchange)?(?: \S+)? Latency Test", re.IGNORECASE)
+_TITLE = re.compile(
+    r"#\s*(?:OSU|Hocket)\b(.*?)([\w-]+)(?: Personalized Exchange)?(?: \S+)? Latency Test", re.IGNORECASE
+)
 _NUMBER = re.compile(r"\d{1,12}\.\d\d")  # both print two decimals, so that a number that was cut is seen
 _TIME = "Avg Latency(us)"
 _KNOWN = {"Size", _TIME, "Min Latency(us)", "Max Latency(us)", "Iterations", "Validation"}
@@ -50,15 +52,11 @@ def whole_vector(table: MeasuredTable) -> MeasuredTable:
     kind = COLLECTIVES[table.collective]
     if kind.blocks == "one" or kind.reduces:
         return table
-    calls = tuple(
-        MeasuredCall(one.where, one.num_bytes * table.num_ranks, one.seconds) for one in table.calls
-    )
+    calls = tuple(MeasuredCall(one.where, one.num_bytes * table.num_ranks, one.seconds) for one in table.calls)
     return MeasuredTable(table.source, table.collective, table.num_ranks, table.ranks_per_host, calls)
 
 
-def _finish(
-    tables: list[MeasuredTable], source: str, where: str, collective: str, calls: list[MeasuredCall]
-) -> None:
+def _finish(tables: list[MeasuredTable], source: str, where: str, collective: str, calls: list[MeasuredCall]) -> None:
     if collective and not calls:
         raise wrong(source, where, f"expected sizes and latencies below the title of {collective}; found none")
     if collective:

@@ -1,4 +1,4 @@
-"""What may slow a call down: the machine with one kind of link slowed or left out, or with a later start of each call."""
+"""What may slow a call down: the machine with one kind of link slowed or left out, or with a later start of calls."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ Bools = npt.NDArray[np.bool_]
 
 _BETWEEN_GPUS = ("nvswitch", "nvlink")
 _MOST_CALLS = 8  # that are predicted for each cause
-_BETTER = 0.6  # of the machine's own error; a cause that explains less is not named
+_BETTER, _NEAR = 0.6, 0.15  # of the machine's own error, and in all; a cause that explains less is not named
 _SLOWER_FABRICS = (("EFA", 15e-6), ("TCP", 25e-6))  # seconds per hop beyond InfiniBand, as in nccl.yaml
 
 
@@ -36,11 +36,12 @@ class SlowCause:
 
 
 def slow_causes(
-    machine: Machine, placed: PlacedRanks, collective: str, calls: Sequence[tuple[int, float]]
+    machine: Machine, placed: PlacedRanks, collective: str, calls: Sequence[tuple[int, float]], *, starting: bool
 ) -> list[SlowCause]:
     """Returns the causes that explain calls, pairs of bytes and measured seconds, best match first.
 
-    Each cause is a prediction with the changed network; calls are sampled, so that there are at most eight.
+    Each cause is a prediction with the changed network, for at most eight of the calls. starting: whether the calls
+    take their time to start and not to move data, so that a later start may explain them.
     """
     chosen = np.unique(np.linspace(0, len(calls) - 1, _MOST_CALLS).round().astype(np.int64))
     sizes = [calls[number][0] for number in chosen.tolist()]
@@ -50,13 +51,13 @@ def slow_causes(
     found = []
     later = float(np.median(measured - usual))
     changes = [*_changes(machine, placed, collective)]
-    if later > 0:
+    if starting and later > 0:
         text = f"each call begins {name_seconds(later, 2)} later: no CUDA graph, or a busy host"
         changes.append((text, replace(machine, launch_seconds=machine.launch_seconds + later), placed))
     for text, changed, on in changes:
         seconds = _seconds(changed, on, collective, sizes)
         error = _error(seconds, measured)
-        if error < _BETTER * own:
+        if error < min(_BETTER * own, _NEAR):
             ratio = float(np.median(usual / seconds))
             found.append(SlowCause(text, error, ratio, float(seconds[-1])))
     return sorted(found, key=lambda one: one.error)
@@ -71,13 +72,17 @@ def _error(seconds: Floats, measured: Floats) -> float:
 
 
 def _changes(machine: Machine, placed: PlacedRanks, collective: str) -> Iterator[tuple[str, Machine, PlacedRanks]]:
+    usable = [one for one in machine.algorithms if one in LIBRARY_COLLECTIVES[collective]]
+    rings = replace(machine, algorithms=("ring",))
     for text, network in _networks(placed):
-        yield text, machine, PlacedRanks(network)
+        slowed = PlacedRanks(network)
+        yield text, machine, slowed
+        if len(usable) > 1 and "ring" in usable:
+            yield f"{text}, and only rings (NCCL_ALGO)", rings, slowed
     if len(placed.hosts) > 1:
         for name, seconds in _SLOWER_FABRICS:
             text = f"a fabric with {name_seconds(seconds, 2)} more per hop, such as {name}"
             yield text, replace(machine, fabric_seconds=machine.fabric_seconds + seconds), placed
-    usable = [one for one in machine.algorithms if one in LIBRARY_COLLECTIVES[collective]]
     for one in usable if len(usable) > 1 else ():
         fewer = tuple(other for other in machine.algorithms if other != one)
         yield f"the library does not use {one}", replace(machine, algorithms=fewer), placed
