@@ -20,7 +20,11 @@ from hocket.network.machines.machine import Machine
 
 Floats = npt.NDArray[np.float64]
 
+_Ways = tuple[tuple[str, str], ...]
+"""Algorithms and protocols that a call may run."""
+
 _ROUNDS = 12
+_LIKELY = 1.6  # times the fastest; slower ways are left out while constants change a little
 _ENOUGH = 1e-3  # relative gain of a round; a smaller one ends the fit
 _FAR = 0.05  # relative error from which a call counts less
 _LEAST_EFFECT = 0.01  # relative change of some prediction by a step of the constant; less does not determine it
@@ -139,14 +143,15 @@ CONSTANTS = tuple(one.key for one in _CONSTANTS)
 
 def fastest_call(machine: Machine, placed: PlacedRanks, collective: str, num_bytes: float) -> LibraryTime:
     """Returns the prediction of the library's choice: of all its algorithms and protocols, the fastest."""
-    return min(
-        (
-            time
-            for algorithm in library_algorithms(machine, collective)
-            for time in library_times(machine, placed, collective, num_bytes, algorithm=algorithm)
-        ),
-        key=lambda time: time.seconds,
-    )
+    return min(_all_times(machine, placed, collective, num_bytes), key=lambda time: time.seconds)
+
+
+def _all_times(machine: Machine, placed: PlacedRanks, collective: str, num_bytes: float) -> list[LibraryTime]:
+    return [
+        time
+        for algorithm in library_algorithms(machine, collective)
+        for time in library_times(machine, placed, collective, num_bytes, algorithm=algorithm)
+    ]
 
 
 @lru_cache(8)
@@ -184,7 +189,10 @@ class _Fit:
         several = any(len(table.ranks_per_host) > 1 for table in tables)
         known = base.topology.partition(":")[0] in PODS and "@" not in base.topology
         usable = {NIC_BANDWIDTH: several and known, "fabric": several, "switch_share": base.switch_share is not None}
-        self.all = tuple(one for one in _CONSTANTS if usable.get(one.key, True))
+        constants = [one for one in _CONSTANTS if usable.get(one.key, True)]
+        # Where no log is of one host, slow links are more likely those between hosts.
+        outside = all(len(table.ranks_per_host) > 1 for table in tables)
+        self.all = tuple(sorted(constants, key=lambda one: outside and one.key != NIC_BANDWIDTH))
 
     def result(self) -> MachineFit:
         machine, active = self._start(), self.all
@@ -232,33 +240,42 @@ class _Fit:
         predicted = np.array([one.seconds for one in self._predicted(machine)])
         last, first = int(np.argmax(self.measured)), int(np.argmin(self.measured))
         slower = predicted[last] / self.measured[last]
-        for one in self.all[:2]:
-            if one.key == NIC_BANDWIDTH or len(self.all) < 2 or self.all[1].key != NIC_BANDWIDTH:
-                machine = one.changed(machine, float(np.clip(one.value(machine) * slower, one.least, one.most)))
-                break
-        else:
-            machine = self.all[1].changed(machine, max(self.all[1].least, self.all[1].value(machine) * slower))
+        bandwidth = self.all[0]
+        machine = bandwidth.changed(
+            machine, float(np.clip(bandwidth.value(machine) * slower, bandwidth.least, bandwidth.most))
+        )
         launch = next(one for one in self.all if one.key == "launch")
         late = launch.value(machine) + self.measured[first] - predicted[first]
         return launch.changed(machine, float(np.clip(late, launch.least, launch.most)))
 
-    def _predicted(self, machine: Machine, like: Sequence[LibraryTime] = ()) -> list[LibraryTime]:
-        """Returns the predictions of all calls; with `like`, in the same algorithms and protocols."""
-        found: list[LibraryTime] = []
+    def _predicted(self, machine: Machine, among: Sequence[_Ways] = ()) -> list[LibraryTime]:
+        """Returns the predictions of all calls, each the fastest `among` some algorithms and protocols, or of all."""
+        ways = iter(among)
+        return [
+            min(
+                (
+                    time
+                    for algorithm, protocol in next(ways)
+                    for time in library_times(
+                        machine, placed, table.collective, call.num_bytes, algorithm=algorithm, protocol=protocol
+                    )
+                ),
+                key=lambda time: time.seconds,
+            )
+            if among
+            else fastest_call(machine, placed, table.collective, call.num_bytes)
+            for table, placed in zip(self.tables, self.placed, strict=True)
+            for call in table.calls
+        ]
+
+    def _likely(self, machine: Machine) -> list[_Ways]:
+        """Returns for each call the algorithms and protocols that may become the fastest during a fit."""
+        found = []
         for table, placed in zip(self.tables, self.placed, strict=True):
             for call in table.calls:
-                if like:
-                    chosen = like[len(found)]
-                    found += library_times(
-                        machine,
-                        placed,
-                        table.collective,
-                        call.num_bytes,
-                        algorithm=chosen.algorithm,
-                        protocol=chosen.protocol,
-                    )
-                else:
-                    found.append(fastest_call(machine, placed, table.collective, call.num_bytes))
+                times = _all_times(machine, placed, table.collective, call.num_bytes)
+                most = _LIKELY * min(one.seconds for one in times)
+                found.append(tuple((one.algorithm, one.protocol) for one in times if one.seconds <= most))
         return found
 
     def _residuals(self, predicted: Sequence[LibraryTime]) -> Floats:
@@ -268,25 +285,31 @@ class _Fit:
     def _slopes(self, machine: Machine, active: Sequence[_Constant], predicted: Sequence[LibraryTime]) -> Floats:
         """Returns how the residuals change by a step of each constant: float64[calls, constants]."""
         at = self._residuals(predicted)
+        chosen = [((time.algorithm, time.protocol),) for time in predicted]
         columns = []
         for one in active:
             value = one.value(machine)
             step = one.step * (value if one.key in (NIC_BANDWIDTH,) else 1) * 0.1
             step = -step if value + step > one.most else step
-            moved = self._residuals(self._predicted(one.changed(machine, value + step), predicted))
+            if one.key == "launch":  # added to every time as it is
+                times = np.array([time.seconds for time in predicted])
+                moved = np.log((times + step) / self.measured)
+            else:
+                moved = self._residuals(self._predicted(one.changed(machine, value + step), chosen))
             columns.append((moved - at) * one.step / step)
         return np.stack(columns, axis=1)
 
     def _minimised(self, machine: Machine, active: Sequence[_Constant]) -> Machine:
         damping = 1e-3
-        predicted = self._predicted(machine)
+        likely = self._likely(machine)
+        predicted = self._predicted(machine, likely)
         cost = _cost(self._residuals(predicted))
         for _ in range(_ROUNDS):
             slopes, residuals = self._slopes(machine, active, predicted), self._residuals(predicted)
             better = None
             while better is None and damping < 1e3:
                 better = self._step(machine, active, slopes, residuals, damping)
-                trial = self._predicted(better)
+                trial = self._predicted(better, likely)
                 found = _cost(self._residuals(trial))
                 if found >= cost:
                     better, damping = None, damping * 10

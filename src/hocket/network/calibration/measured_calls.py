@@ -23,7 +23,8 @@ class MeasuredCall:
 class MeasuredTable:
     """One run of a benchmark. source: the name of its file. ranks_per_host: how many ranks each host has, in order.
 
-    num_ranks is 0 and ranks_per_host is empty if the log does not say it.
+    num_ranks is 0 and ranks_per_host is empty if the log does not say it. sizes_of_ranks: whether sizes are those of
+    OSU, which counts the bytes of one rank where each has a block of its own and nothing is reduced.
     """
 
     source: str
@@ -31,9 +32,10 @@ class MeasuredTable:
     num_ranks: int
     ranks_per_host: tuple[int, ...]
     calls: tuple[MeasuredCall, ...]
+    sizes_of_ranks: bool = False
 
     def placed(self, num_ranks: int | None, num_hosts: int | None, host_size: int) -> "MeasuredTable":
-        """Returns the table with the ranks of each host, where the log does not say them.
+        """Returns the table with the ranks of each host and bytes of the whole vector, where the log does not say them.
 
         num_ranks, num_hosts: what the user says, or None. host_size: ranks that a full host has. Raises ValueError if
         both say different things, and if neither says the number of ranks.
@@ -55,7 +57,10 @@ class MeasuredTable:
                 f"{self.source}: expected hosts with equally many of {ranks} ranks; found {hosts} hosts; give their "
                 "number with hosts= (--hosts N)"
             )
-        return replace(self, num_ranks=ranks, ranks_per_host=(ranks // hosts,) * hosts)
+        kind, calls = COLLECTIVES[self.collective], self.calls
+        if self.sizes_of_ranks and kind.blocks != "one" and not kind.reduces:
+            calls = tuple(replace(one, num_bytes=one.num_bytes * ranks) for one in calls)
+        return MeasuredTable(self.source, self.collective, ranks, (ranks // hosts,) * hosts, calls)
 
 
 def wrong(source: str, where: str, text: str) -> ValueError:

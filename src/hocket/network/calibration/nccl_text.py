@@ -223,19 +223,19 @@ class _Reader:
         run, mean = self.run, self._number(text)
         if run.columns is None or not run.busbw:
             raise wrong(self.source, self.where, "expected rows above this line; found none")
-        found = sum(run.busbw) / len(run.busbw)
-        if abs(found - mean) > _MEAN_TOLERANCE * mean + _MEAN_ROUNDING:
-            raise wrong(
-                self.source,
-                self.where,
-                f"expected {found:.4g}, the mean of busbw in the rows above; found {text}: a row is missing or damaged",
-            )
         if run.sizes is not None and (least := _num_sizes(*run.sizes)) != run.asked:
             raise wrong(
                 self.source,
                 self.where,
                 f"expected {least} rows, from {run.sizes[0]} to {run.sizes[1]} bytes; found {run.asked}: lines are "
                 "missing or damaged",
+            )
+        found = sum(run.busbw) / len(run.busbw)
+        if abs(found - mean) > _MEAN_TOLERANCE * mean + _MEAN_ROUNDING:
+            raise wrong(
+                self.source,
+                self.where,
+                f"expected {found:.4g}, the mean of busbw in the rows above; found {text}: a row is missing or damaged",
             )
         self._finish(whole=True)
 

@@ -6,11 +6,8 @@ Such a log does not say how many ranks there were.
 import re
 
 from hocket.network.calibration.measured_calls import MeasuredCall, MeasuredTable, named_collective, wrong
-from hocket.schedule import COLLECTIVES
 
-_TITLE = re.compile(
-    r"#\s*(?:OSU|Hocket)\b(.*?)([\w-]+)(?: Personalized Exchange)?(?: \S+)? Latency Test", re.IGNORECASE
-)
+_TITLE = re.compile(r"#\s*(?:OSU MPI[\w-]*|Hocket) ([\w-]+)(?: Personalized Exchange)? Latency Test")
 _NUMBER = re.compile(r"\d{1,12}\.\d\d")  # both print two decimals, so that a number that was cut is seen
 _TIME = "Avg Latency(us)"
 _KNOWN = {"Size", _TIME, "Min Latency(us)", "Max Latency(us)", "Iterations", "Validation"}
@@ -23,7 +20,7 @@ def is_osu(text: str) -> bool:
 
 
 def read_osu(text: str, source: str) -> tuple[MeasuredTable, ...]:
-    """Returns a table for each title. Sizes become those of the whole vector when the number of ranks is known.
+    """Returns a table for each title, with sizes as printed: some are of one rank, until the ranks are known.
 
     Raises ValueError with the line for a column, unit or number that is not that of such a log.
     """
@@ -37,7 +34,7 @@ def read_osu(text: str, source: str) -> tuple[MeasuredTable, ...]:
         title = _TITLE.match(line.strip())
         if title:
             _finish(tables, source, where, collective, calls)
-            collective = named_collective(source, where, title[2].replace("-", ""))
+            collective = named_collective(source, where, title[1].replace("-", ""))
             columns, calls = [], []
         elif collective and re.match(r"#\s*Size\b", line):
             columns = _columns(source, where, line)
@@ -47,20 +44,11 @@ def read_osu(text: str, source: str) -> tuple[MeasuredTable, ...]:
     return tuple(tables)
 
 
-def whole_vector(table: MeasuredTable) -> MeasuredTable:
-    """Returns the table with bytes of the whole vector, where the benchmark counts those of each rank."""
-    kind = COLLECTIVES[table.collective]
-    if kind.blocks == "one" or kind.reduces:
-        return table
-    calls = tuple(MeasuredCall(one.where, one.num_bytes * table.num_ranks, one.seconds) for one in table.calls)
-    return MeasuredTable(table.source, table.collective, table.num_ranks, table.ranks_per_host, calls)
-
-
 def _finish(tables: list[MeasuredTable], source: str, where: str, collective: str, calls: list[MeasuredCall]) -> None:
     if collective and not calls:
         raise wrong(source, where, f"expected sizes and latencies below the title of {collective}; found none")
     if collective:
-        tables.append(MeasuredTable(source, collective, 0, (), tuple(calls)))
+        tables.append(MeasuredTable(source, collective, 0, (), tuple(calls), sizes_of_ranks=True))
 
 
 def _columns(source: str, where: str, line: str) -> list[str]:

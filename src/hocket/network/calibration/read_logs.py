@@ -24,6 +24,6 @@ def read_log(file: str | Path) -> tuple[MeasuredTable, ...]:
 
 def read_log_text(text: str, source: str) -> tuple[MeasuredTable, ...]:
     """Returns the tables of a log that is given as text. source: its name in errors. Raises as read_log."""
-    if text.lstrip().startswith(("{", "[")):
+    if text.lstrip().startswith("{"):
         return (read_json(text, source),)
     return read_osu(text, source) if is_osu(text) else read_nccl(text, source)
