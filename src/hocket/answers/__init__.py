@@ -1,4 +1,4 @@
-"""ANSWERS: what hocket.verify, simulate, explain, show, topology and pipeline return, and commands print."""
+"""ANSWERS: what hocket.verify, simulate, explain, calibrate and others return, and commands print."""
 
 from typing import TYPE_CHECKING
 

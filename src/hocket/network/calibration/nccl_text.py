@@ -60,10 +60,10 @@ class _Run:
 
 def read_nccl(text: str, source: str) -> tuple[MeasuredTable, ...]:
     """Returns a table for each run. Raises ValueError with the line for what is no such log, cut or damaged."""
-    return _Reader(source).read(text)
+    return _LogReader(source).read(text)
 
 
-class _Reader:
+class _LogReader:
     def __init__(self, source: str) -> None:
         self.source, self.run, self.where = source, _Run(), "line 1"
         self.tables: list[MeasuredTable] = []

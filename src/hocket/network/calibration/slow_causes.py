@@ -60,7 +60,7 @@ def slow_causes(
         if error < min(_BETTER * own, _NEAR):
             ratio = float(np.median(usual / seconds))
             found.append(SlowCause(text, error, ratio, float(seconds[-1])))
-    return sorted(found, key=lambda one: one.error)
+    return sorted(found, key=lambda one: round(one.error, 2))  # of equal ones, the first in the order below
 
 
 def _seconds(machine: Machine, placed: PlacedRanks, collective: str, sizes: Sequence[int]) -> Floats:

@@ -9,7 +9,7 @@ from hocket.view import svg
 from hocket.view.words import name_bytes, name_count, name_seconds
 
 _WIDTH, _HEIGHT = 640, 400
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 40, 48
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 28, 40, 48
 _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b")
 _MOST_TICKS = 12
 
