@@ -76,8 +76,8 @@ A constant is fitted only if the log determines it. Short calls determine `launc
 several hosts `fabric` and `nic-bandwidth`. Several logs are fitted together: `hocket calibrate one.log two.log`. Then
 `--machine my.yaml` works in `hocket simulate`, `explain` and `expect`.
 
-Hocket reads the text and the JSON (`-J`) of nccl-tests and rccl-tests, the output of OSU, and what `hocket bench` prints
-except CSV. It refuses a log that is cut, has other units or contradicts itself, and names the line.
+Hocket reads the text and the JSON (`-J`) of nccl-tests and rccl-tests, the output of OSU, and what `hocket bench`
+prints except CSV. It refuses a log that is cut, has other units or contradicts itself, and names the line.
 """
 
 
