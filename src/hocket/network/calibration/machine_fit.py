@@ -16,7 +16,7 @@ from hocket.network.calibration.measured_calls import MeasuredTable
 from hocket.network.kinds.pods import PODS
 from hocket.network.machines.call_traffic import PlacedRanks
 from hocket.network.machines.library import LibraryTime, library_algorithms, library_times, placed_on
-from hocket.network.machines.machine import Machine
+from hocket.network.machines.machine import Machine, Protocols
 
 Floats = npt.NDArray[np.float64]
 
@@ -74,19 +74,17 @@ class _Constant:
 
 
 def _nic_share(machine: Machine) -> float:
-    return max(one.share_between / one.share for one in machine.protocols["ring"])
+    return max(one.share_between / one.share for one in machine.protocols.ring)
 
 
 def _with_nic_share(machine: Machine, value: float) -> Machine:
     """Returns the machine with links between hosts at this share of their bandwidth, for every protocol."""
     factor = value / _nic_share(machine)
-    return replace(
-        machine,
-        protocols={
-            family: tuple(replace(one, share_between=one.share_between * factor) for one in protocols)
-            for family, protocols in machine.protocols.items()
-        },
+    changed = (
+        tuple(replace(one, share_between=one.share_between * factor) for one in protocols)
+        for protocols in machine.protocols
     )
+    return replace(machine, protocols=Protocols(*changed))
 
 
 NIC_BANDWIDTH = "nic-bandwidth"
