@@ -1,11 +1,13 @@
 """`hocket calibrate`: from a log to a machine file, a table and a picture; `hocket explain` takes the file."""
 
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 import hocket
+from hocket.network import read_log_text
 from tests.cli.printed import error_of, json_of, text_of
 from tests.network.measured_logs import A100_X8, nccl_json, nccl_log, osu_log
 
@@ -51,6 +53,16 @@ def test_logs_of_other_formats_are_fitted_alike(tmp_path: Path, log: str) -> Non
     ]
     values = [{one.key: one.value for one in answer.constants} for answer in answers]
     assert values[0] == pytest.approx(values[1], rel=1e-3) and values[0] == pytest.approx(values[2], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("more", "collective"),
+    [((), "all_gather"), (("--format", "json"), "all_reduce"), (("--format", "osu"), "broadcast")],
+)
+def test_what_bench_prints_is_read(bench: Callable[..., str], more: tuple[str, ...], collective: str) -> None:
+    [table] = read_log_text(bench(collective, "-n", "2", "-b", "64", "-e", "4K", "-f", "8", *more), "my.log")
+    assert (table.collective, table.num_ranks) == (collective, 0 if "osu" in more else 2)
+    assert [call.num_bytes for call in table.calls] == [64, 512, 4096]
 
 
 @pytest.mark.parametrize(

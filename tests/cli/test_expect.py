@@ -55,7 +55,7 @@ LONG = [1 << power for power in range(26, 33, 2)]
             predicted(SIZES, later=80) + predicted(LONG),
             ["up to 16 KiB: 16% of the prediction, 80 us more for each call", "from 64 MiB: 100% of the prediction"],
         ),
-        (predicted(LONG, times=0.8), ["125% of the prediction; h100 is too slow for this host"]),
+        (predicted(LONG, times=0.8), ["125% of the prediction; this host is faster than h100"]),
         (predicted(LONG, times=0.3), ["faster than any algorithm can be on h100"]),
         (predicted(LONG, times=30), ["none of the causes that were simulated explains it"]),
     ],

@@ -44,6 +44,19 @@ def test_tags_of_mpirun_are_passed_over() -> None:
     assert calls(read_log_text(tagged, "my.log")[0]) == FASTER
 
 
+def test_the_format_of_old_versions() -> None:
+    """Without root, and with the largest error in place of a number of wrong values (nccl #527)."""
+    lines = [
+        "mpirun -np 8 all_reduce_perf -b 1G -e 2G -f 2",
+        "       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error",
+        "        (B)    (elements)                     (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)",
+        "  1073741824     268435456   float     sum   8142.6  131.87  230.77  2e-07   8141.2  131.89  230.81  2e-07",
+        "",
+    ]
+    [table] = read_log_text("\n".join(lines), "my.log")
+    assert table.num_ranks == 8 and calls(table) == [(1 << 30, 8141.2e-6)]
+
+
 def test_several_runs_in_one_file() -> None:
     gathered = [(size, 2 * out, 2 * within) for size, out, within in A100_X8]
     first, second = read_log_text(nccl_log(A100_X8, [8]) + nccl_log(gathered, [4, 4], "all_gather"), "my.log")

@@ -96,7 +96,7 @@ def _networks(placed: PlacedRanks) -> Iterator[tuple[str, Topology]]:
         cards = np.flatnonzero(kinds == "nic")
         each = max(1, len(cards) // len(np.unique(network.hosts)))
         outside = classes == "nic"
-        for idle in sorted({1, each // 2, each - 1} - {0, each}):
+        for idle in sorted({1, each // 4, each // 2, each - 1} - {0, each}):
             text = f"{idle} of {each} network cards of each host idle"
             if 2 * idle == each:
                 text += ", or all at half speed"

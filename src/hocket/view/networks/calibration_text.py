@@ -89,7 +89,7 @@ def verdict_lines(verdict: dict[str, Any], last_bytes: int, machine: str) -> lis
     if kind == "as predicted":
         return [f"{sizes}: {ratio} of the prediction, as expected"]
     if kind == "fast":
-        return [f"{sizes}: {ratio} of the prediction; {machine} is too slow for this host: calibrate it with this log"]
+        return [f"{sizes}: {ratio} of the prediction; this host is faster than {machine}: calibrate it with this log"]
     if kind == "impossible":
         return [
             f"{sizes}: faster than any algorithm can be on {machine}; the log is of another machine, or of other hosts"
