@@ -89,6 +89,14 @@ def test_osu(title: str) -> None:
         table.placed(None, None, 8)
 
 
+def test_a_number_of_ranks_that_cannot_be_is_refused() -> None:
+    many = nccl_json(A100_X8, [8]).replace('"ngpus": 1', '"ngpus": 100000')
+    assert "expected at most 131072 ranks; found 800000" in refused(many)
+    assert "config.ngpus" in refused(many.replace("100000", "1000000"))
+    with pytest.raises(ValueError, match="expected at most 131072 ranks"):
+        read_log_text(osu_log(A100_X8), "my.log")[0].placed(1 << 40, None, 8)
+
+
 def test_osu_counts_the_bytes_of_each_rank() -> None:
     [table] = read_log_text(osu_log(A100_X8, "OSU MPI All-to-All Personalized Exchange Latency Test v7.5"), "my.log")
     placed = table.placed(16, None, 8)

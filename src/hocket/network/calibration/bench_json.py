@@ -1,10 +1,12 @@
 """Reads the JSON of nccl-tests (-J) and of `hocket bench`, whose results have the same names."""
 
 import re
+from typing import Annotated
 
 import msgspec
 
 from hocket.network.calibration.measured_calls import (
+    MOST_RANKS,
     MeasuredCall,
     MeasuredTable,
     check_factor,
@@ -14,6 +16,9 @@ from hocket.network.calibration.measured_calls import (
 )
 
 _TOLERANCE = 0.01  # relative difference between alg_bw and size / time
+
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=MOST_RANKS)]
 
 
 class JsonTiming(msgspec.Struct):
@@ -44,9 +49,9 @@ class JsonConfig(msgspec.Struct):
     """What was run: `collective` and `num_ranks` are Hocket's, the others NCCL's."""
 
     collective: str | None = None
-    num_ranks: int | None = None
-    nthreads: int = 1
-    ngpus: int = 1
+    num_ranks: _Count | None = None
+    nthreads: _Count = 1
+    ngpus: _Count = 1
     devices: tuple[JsonDevice, ...] = ()
 
 
@@ -75,6 +80,8 @@ def read_json(text: str, source: str) -> MeasuredTable:
     named = config.collective or (program[1] if program else "")
     collective = named_collective(source, "config.collective" if config.collective else "args[0]", named)
     each = config.nthreads * config.ngpus
+    if len(config.devices) * each > MOST_RANKS:
+        raise wrong(source, "config", f"expected at most {MOST_RANKS} ranks; found {len(config.devices) * each}")
     hosts = hosts_in_order([device.hostname for device in config.devices for _ in range(each)])
     num_ranks = config.num_ranks or len(config.devices) * each
     calls = [_call(source, f"results[{number}]", row) for number, row in enumerate(report.results) if row.size]

@@ -302,7 +302,7 @@ class _Fit:
         likely = self._likely(machine)
         predicted = self._predicted(machine, likely)
         cost = _cost(self._residuals(predicted))
-        for _ in range(_ROUNDS):
+        for _ in range(_ROUNDS if active else 0):
             slopes, residuals = self._slopes(machine, active, predicted), self._residuals(predicted)
             better = None
             while better is None and damping < 1e3:

@@ -7,6 +7,9 @@ from hocket.errors import did_you_mean
 from hocket.network.machines.library import LIBRARY_COLLECTIVES
 from hocket.schedule import COLLECTIVES, find_collective_name
 
+MOST_RANKS = 1 << 17
+"""Of a log; more are a damaged number."""
+
 _SAME_FACTOR = 0.03  # largest relative difference between busbw / algbw and the factor of a rank count
 
 
@@ -41,11 +44,13 @@ class MeasuredTable:
         both say different things, and if neither says the number of ranks.
         """
         ranks = self.num_ranks or num_ranks
-        if not ranks:
+        if ranks is None or ranks < 1:
             raise ValueError(
                 f"{self.source}: expected the number of ranks, which this log does not say; give it with ranks= "
                 "(--ranks N)"
             )
+        if ranks > MOST_RANKS:
+            raise ValueError(f"{self.source}: expected at most {MOST_RANKS} ranks; found {ranks}")
         for name, found, given in (("ranks", ranks, num_ranks), ("hosts", len(self.ranks_per_host), num_hosts)):
             if found and given not in (None, found):
                 raise ValueError(f"{self.source}: the log is of {found} {name}; found {name}={given}; leave it out")
