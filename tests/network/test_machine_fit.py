@@ -127,3 +127,22 @@ def test_ranks_are_the_first_of_each_host() -> None:
     assert [len(ranks) for ranks in placed.hosts] == [2, 4]
     with pytest.raises(ValueError, match="expected at most 8 ranks on each host"):
         placed_as(machine, (16,))
+
+
+LONG = [1 << power for power in range(26, 33, 2)]
+
+
+def test_a_host_faster_than_its_base_is_told() -> None:
+    base = load_machine("a100")
+    times = [fastest_call(base, placed_as(base, (8,)), "all_reduce", size).seconds * 0.8e6 for size in LONG]
+    fit = fit_machine(base, [table_of([(size, us, us) for size, us in zip(LONG, times, strict=True)], (8,))])
+    [share] = [one for one in fit.constants if one.key == "bandwidth_share"]
+    assert share.at_limit and share.value == 1
+
+
+def test_calls_that_scatter_determine_nothing() -> None:
+    base = load_machine("a100")
+    us = [fastest_call(base, placed_as(base, (8,)), "all_reduce", size).seconds * 1e6 for size in LONG]
+    rows = [(size, one * times, one * times) for size, one, times in zip(LONG, us, (1, 9, 1, 9), strict=True)]
+    reasons = {one.key: one.undetermined for one in fit_machine(base, [table_of(rows, (8,))]).constants}
+    assert reasons["bandwidth_share"] == "the calls of this log scatter too much"

@@ -1,13 +1,15 @@
 """Fits the constants of a machine to measured calls, through the predictions that are made with the machine.
 
 Minimised is the relative error of all calls; calls far off count less. A constant is fitted only if the calls determine
-it: if it changes predictions, and differently from the constants before it in `CONSTANTS`. The others keep the values
+it: if it changes predictions, and differently from those before it in `_CONSTANTS`. The others keep the values
 of the machine from which the fit starts.
 """
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +38,8 @@ _LEAST_SEPARATE = 0.1  # share of a constant's effect that no other constant has
 class FittedConstant:
     """A constant of the machine file. before: of the base. error: standard error of value, None if it was not fitted.
 
-    undetermined: why the calls do not determine it, else "". Units are seconds, bytes per second or shares.
+    undetermined: why the calls do not determine it, else "". at_limit: whether value is the largest that is allowed.
+    Units are seconds, bytes per second or shares.
     """
 
     key: str
@@ -87,56 +90,27 @@ def _with_nic_share(machine: Machine, value: float) -> Machine:
     return replace(machine, protocols=Protocols(*changed))
 
 
+def _field(key: str, name: str, *, step: float, least: float = 0.0, most: float, relative: bool = False) -> _Constant:
+    """Returns a constant that is a field of the machine."""
+
+    def changed(machine: Machine, value: float) -> Machine:
+        fields: dict[str, Any] = {name: value}
+        return replace(machine, **fields)
+
+    return _Constant(key, attrgetter(name), changed, step, least, most, relative)
+
+
 NIC_BANDWIDTH = "nic-bandwidth"
 """The constant that is an option of the topology: the bandwidth of a network card."""
 
 _CONSTANTS = (
-    _Constant(
-        "bandwidth_share",
-        lambda machine: machine.bandwidth_share,
-        lambda machine, value: replace(machine, bandwidth_share=value),
-        0.05,
-        0.01,
-        1.0,
-        True,
-    ),
-    _Constant(NIC_BANDWIDTH, _nic_share, _with_nic_share, 0.05, 0.001, 20.0, True),
-    _Constant(
-        "launch",
-        lambda machine: machine.launch_seconds,
-        lambda machine, value: replace(machine, launch_seconds=value),
-        10e-6,
-        0.0,
-        0.1,
-    ),
-    _Constant(
-        "fabric",
-        lambda machine: machine.fabric_seconds,
-        lambda machine, value: replace(machine, fabric_seconds=value),
-        2e-6,
-        0.0,
-        0.1,
-    ),
-    _Constant(
-        "hop_latency",
-        lambda machine: machine.hop_seconds,
-        lambda machine, value: replace(machine, hop_seconds=value),
-        1e-6,
-        0.0,
-        0.1,
-    ),
-    _Constant(
-        "switch_share",
-        lambda machine: machine.switch_share or 1.0,
-        lambda machine, value: replace(machine, switch_share=value),
-        0.05,
-        0.01,
-        1.0,
-        True,
-    ),
-)
-CONSTANTS = tuple(one.key for one in _CONSTANTS)
-"""The constants that a fit may change, the most important first."""
+    _field("bandwidth_share", "bandwidth_share", step=0.05, least=0.01, most=1.0, relative=True),
+    _Constant(NIC_BANDWIDTH, _nic_share, _with_nic_share, 0.05, 0.001, 20.0, relative=True),
+    _field("launch", "launch_seconds", step=10e-6, most=0.1),
+    _field("fabric", "fabric_seconds", step=2e-6, most=0.1),
+    _field("hop_latency", "hop_seconds", step=1e-6, most=0.1),
+    _field("switch_share", "switch_share", step=0.05, least=0.01, most=1.0, relative=True),
+)  # the most important first
 
 
 def fastest_call(machine: Machine, placed: PlacedRanks, collective: str, num_bytes: float) -> LibraryTime:
@@ -173,8 +147,7 @@ def fit_machine(base: Machine, tables: Sequence[MeasuredTable]) -> MachineFit:
 
     Raises ValueError if there are fewer than three calls, or ranks do not fit on the machine.
     """
-    fit = _Fit(base, tables)
-    return fit.result()
+    return _Fit(base, tables).result()
 
 
 class _Fit:
@@ -209,6 +182,8 @@ class _Fit:
                 if one not in kept:
                     machine = one.changed(machine, one.value(self.base))
             active = kept
+        else:
+            machine = self._minimised(machine, active)
         reasons |= scattered
         machine = self._rounded(machine, active)
         predicted = self._predicted(machine)
@@ -220,7 +195,7 @@ class _Fit:
                 one.value(machine) * self._unit(one),
                 errors[one.key] * self._unit(one) if one.key in errors else None,
                 reasons.get(one.key, ""),
-                one in active and one.value(machine) in (one.least, one.most) and one.value(machine) != 0,
+                one in active and one.value(machine) == one.most,
             )
             for one in self.all
         )
@@ -230,7 +205,7 @@ class _Fit:
 
     def _unit(self, one: _Constant) -> float:
         """Returns the bandwidth of a card, of which the fit has a share; for other constants 1."""
-        return nic_bandwidth(self.placed) if one.key == NIC_BANDWIDTH else 1.0
+        return _nic_bandwidth(self.placed) if one.key == NIC_BANDWIDTH else 1.0
 
     def _start(self) -> Machine:
         """Returns the base with the launch of the shortest call, and the bandwidth of the longest."""
@@ -287,7 +262,7 @@ class _Fit:
         columns = []
         for one in active:
             value = one.value(machine)
-            step = one.step * (value if one.key in (NIC_BANDWIDTH,) else 1) * 0.1
+            step = 0.1 * one.step * (value if one.relative else 1)
             step = -step if value + step > one.most else step
             if one.key == "launch":  # added to every time as it is
                 times = np.array([time.seconds for time in predicted])
@@ -395,7 +370,7 @@ class _Fit:
         }
 
 
-def nic_bandwidth(placed: Sequence[PlacedRanks]) -> float:
+def _nic_bandwidth(placed: Sequence[PlacedRanks]) -> float:
     """Returns the bandwidth of one card in bytes per second, of the first of these networks that has cards in use."""
     for one in placed:
         network = one.network

@@ -38,6 +38,7 @@ _SIZES = re.compile(r"minBytes (\d+) maxBytes (\d+) step: (\d+)\((factor|bytes)\
 _REDUCED = re.compile(r"Reducing maxBytes to (\d+)")
 _MEAN = re.compile(r"#?\s*Avg bus bandwidth\s*:\s*(\S+)")
 _TITLES = re.compile(r"#?\s*size\s")
+_UNIT_LINE = re.compile(r"#?\s*\(")
 _ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s")
 _MEAN_TOLERANCE, _MEAN_ROUNDING = 2e-3, 0.006
 
@@ -84,19 +85,18 @@ class _LogReader:
 
     def _line(self, line: str) -> None:
         run = self.run
-        if run.expects_units:
-            run.expects_units = False
-            if re.match(r"#?\s*\(", line):
-                return self._units(line)
-        if mean := _MEAN.match(line):
-            return self._mean(mean[1])
-        if _TITLES.match(line):
-            return self._titles(line)
-        if _ROW.match(line):
-            return self._row(line)
-        if rank := _RANK.match(line):
-            return self._rank(int(rank[1]), rank[2])
-        if sizes := _SIZES.search(line):
+        expects_units, run.expects_units = run.expects_units, False
+        if expects_units and _UNIT_LINE.match(line):
+            self._units(line)
+        elif mean := _MEAN.match(line):
+            self._mean(mean[1])
+        elif _TITLES.match(line):
+            self._titles(line)
+        elif _ROW.match(line):
+            self._row(line)
+        elif rank := _RANK.match(line):
+            self._rank(int(rank[1]), rank[2])
+        elif sizes := _SIZES.search(line):
             self._begin()
             self.run.sizes = (int(sizes[1]), int(sizes[2]), int(sizes[3]), sizes[4])
         elif (reduced := _REDUCED.search(line)) and run.sizes:
@@ -107,7 +107,6 @@ class _LogReader:
         elif program := _PROGRAM.search(line):
             self._begin()
             self.run.collective = program[1].removeprefix("_")
-        return None
 
     def _begin(self) -> None:
         """Ends the run before, if this line is of the next one."""
