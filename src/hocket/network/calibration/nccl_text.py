@@ -24,14 +24,16 @@ from hocket.schedule import DTYPE_TABLE
 _MODE = ("time", "algbw", "busbw", "#wrong")
 _PLACE = ("size", "count", "type", "redop", "root")
 _MORE = ("bound(us)", "%bound", "p50", "p99")  # columns of `hocket bench` behind those of NCCL's tests
-_OLD = {"error": "#wrong", "redop/root": "redop"}
+_OLD = {"error": "#wrong"}
 _UNITS = {"size": "(B)", "count": "(elements)", "time": "(us)", "algbw": "(GB/s)", "busbw": "(GB/s)"}
 _MORE_UNITS = {"p50": "(us)", "p99": "(us)"}
 _TYPES = {row.nccl: row.bytes for row in DTYPE_TABLE}
 _FP8 = {"fp8_e4m3": 1, "fp8_e5m2": 1}
 
 _TAG = re.compile(r"^\s*\[\d+,\d+\]<std(?:out|err)>:")  # mpirun --tag-output
-_PROGRAM = re.compile(r"\b([a-z_]+)_perf(?:_mpi)?\b")
+_PROGRAM = re.compile(
+    r"\b(all_reduce|all_gather|reduce_scatter|broadcast|reduce|alltoallv?|sendrecv|gather|scatter|hypercube)_perf(_mpi)?\b"
+)
 _BENCH = re.compile(r"hocket \S+ bench (\w+): (\d+) ranks?\b")
 _RANK = re.compile(r"#?\s*Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device")
 _SIZES = re.compile(r"minBytes (\d+) maxBytes (\d+) step: (\d+)\((factor|bytes)\)")
@@ -106,7 +108,7 @@ class _LogReader:
             self.run.collective, self.run.num_ranks = bench[1], int(bench[2])
         elif program := _PROGRAM.search(line):
             self._begin()
-            self.run.collective = program[1].removeprefix("_")
+            self.run.collective = program[1]
 
     def _begin(self) -> None:
         """Ends the run before, if this line is of the next one."""
