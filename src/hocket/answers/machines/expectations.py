@@ -1,16 +1,17 @@
 """hocket.expect: each time in a log beside its prediction and its bound, with verdicts and what may be the cause."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from hocket.answers.answer import Answer
 from hocket.answers.machines.calibrations import tables_of
 
 if TYPE_CHECKING:
-    from hocket.network import MeasuredTable, SlowCause
+    from hocket.network import Machine, MeasuredTable, PlacedRanks, SlowCause
     from hocket.view import Terminal
 
 _SLOW, _FAST = 0.85, 1.18  # measured speed over the predicted one; between them, a call is as predicted
@@ -116,13 +117,12 @@ def expect(log: str | Path, *, machine: str, ranks: int | None = None, hosts: in
 
     found = load_machine(machine)
     tables = tables_of(log, machine, ranks, hosts)
-    return Expectation(machine, found.title, tuple(_expected(machine, table) for table in tables))
+    return Expectation(machine, found.title, tuple(_expected(found, table) for table in tables))
 
 
-def _expected(named: str, table: "MeasuredTable") -> ExpectedTable:
-    from hocket.network import fastest_call, load_machine, lower_bound, placed_as
+def _expected(machine: "Machine", table: "MeasuredTable") -> ExpectedTable:
+    from hocket.network import fastest_call, lower_bound, placed_as
 
-    machine = load_machine(named)
     placed = placed_as(machine, table.ranks_per_host)
     calls = []
     for one in table.calls:
@@ -140,13 +140,13 @@ def _expected(named: str, table: "MeasuredTable") -> ExpectedTable:
                 time.protocol,
             )
         )
-    verdicts = tuple(_verdict(named, table, group) for group in _grouped(calls))
+    verdicts = tuple(_verdict(machine, placed, table.collective, group) for group in _grouped(calls))
     hosts = len(table.ranks_per_host)
     return ExpectedTable(table.source, table.collective, table.num_ranks, hosts, tuple(calls), verdicts)
 
 
-def _grouped(calls: Sequence[ExpectedCall]) -> Iterator[list[ExpectedCall]]:
-    """Yields the calls in ranges of one kind. A range that is too short belongs to the one before or behind it."""
+def _grouped(calls: Sequence[ExpectedCall]) -> list[list[ExpectedCall]]:
+    """Returns the calls in ranges of one kind. A range that is too short belongs to the one before or behind it."""
     groups = [list(group) for _, group in groupby(calls, key=lambda one: one.kind)]
     kept: list[list[ExpectedCall]] = []
     for group in groups:
@@ -155,7 +155,7 @@ def _grouped(calls: Sequence[ExpectedCall]) -> Iterator[list[ExpectedCall]]:
             kept[-1] += group
         else:
             kept.append(group)
-    yield from kept
+    return kept
 
 
 def _kind(group: Sequence[ExpectedCall]) -> str:
@@ -163,17 +163,13 @@ def _kind(group: Sequence[ExpectedCall]) -> str:
     return max(kinds, key=kinds.count)
 
 
-def _verdict(named: str, table: "MeasuredTable", group: Sequence[ExpectedCall]) -> SizeVerdict:
-    from statistics import median
-
-    from hocket.network import load_machine, placed_as, slow_causes
+def _verdict(machine: "Machine", placed: "PlacedRanks", collective: str, group: Sequence[ExpectedCall]) -> SizeVerdict:
+    from hocket.network import slow_causes
 
     kind, causes = _kind(group), list["SlowCause"]()
     if kind in ("slow", "slow start"):
-        machine = load_machine(named)
-        placed = placed_as(machine, table.ranks_per_host)
         times = [(one.num_bytes, one.measured_seconds) for one in group]
-        found = slow_causes(machine, placed, table.collective, times, starting=kind == "slow start")
+        found = slow_causes(machine, placed, collective, times, starting=kind == "slow start")
         causes = found[:_MOST_CAUSES]
     return SizeVerdict(
         group[0].num_bytes,
