@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.network import MeasuredTable, read_log, read_log_text
-from tests.network.measured_logs import A100_X8, A100_X16, nccl_json, nccl_log, osu_log
+from tests.network.measured_logs import A100_X8, A100_X16, Row, nccl_json, nccl_log, osu_log
 
 TEXT = nccl_log(A100_X16, [8, 8])
 FASTER = [(size, min(times) * 1e-6) for size, *times in A100_X16]
@@ -64,10 +64,15 @@ def test_several_runs_in_one_file() -> None:
     assert (second.collective, second.ranks_per_host) == ("all_gather", (4, 4))
 
 
+def pasted(rows: list[Row], hosts: list[int]) -> str:
+    lines = nccl_log(rows, hosts, header=False).split("\n")
+    return "\n".join(line.removeprefix("#") for line in lines if " Rank " not in line)
+
+
 def test_a_table_alone_says_its_ranks_by_its_bandwidths() -> None:
-    lines = nccl_log(A100_X8, [8], header=False).split("\n")
-    pasted = "\n".join(line.removeprefix("#") for line in lines if " Rank " not in line)
-    [table] = read_log_text(pasted, "my.log")
+    assert read_log_text(pasted(A100_X16, [8, 8]), "my.log")[0].num_ranks == 16
+    assert read_log_text(pasted(A100_X16[:14], [8, 8]), "my.log")[0].num_ranks == 0  # bandwidths of few digits
+    [table] = read_log_text(pasted(A100_X8, [8]), "my.log")
     assert (table.collective, table.num_ranks, table.ranks_per_host) == ("all_reduce", 8, ())
     assert table.placed(None, 2, 8).ranks_per_host == (4, 4)
     with pytest.raises(ValueError, match="the log is of 8 ranks; found ranks=16"):

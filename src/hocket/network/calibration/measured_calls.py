@@ -10,6 +10,7 @@ from hocket.schedule import COLLECTIVES, find_collective_name
 MOST_RANKS = 1 << 17
 """Of a log; more are a damaged number."""
 
+_EXACT, _EXACT_GB, _MOST_KNOWN = 1e-3, 10, 32  # factors of more ranks hardly differ; less bandwidth has few digits
 _SAME_FACTOR = 0.03  # largest relative difference between busbw / algbw and the factor of a rank count
 
 
@@ -86,13 +87,15 @@ def named_collective(source: str, where: str, text: str) -> str:
     return name
 
 
-def ranks_of_factor(collective: str, factor: float) -> int:
-    """Returns the number of ranks for which busbw / algbw is `factor`; 0 if it does not say it.
+def ranks_of_bandwidths(collective: str, algbw: float, busbw: float) -> int:
+    """Returns the number of ranks for which busbw / algbw is this; 0 if several numbers come near, or digits are few.
 
-    The factors of large numbers of ranks hardly differ, so only those up to 8 ranks are told apart safely.
+    algbw, busbw: in GB/s, with two decimals.
     """
-    known = [(count, COLLECTIVES[collective].bus_factor(count)) for count in range(2, 9)]
-    fitting = [count for count, of_count in known if abs(factor / of_count - 1) < 1e-3]
+    if algbw < _EXACT_GB:
+        return 0
+    known = [(count, COLLECTIVES[collective].bus_factor(count)) for count in range(2, _MOST_KNOWN + 1)]
+    fitting = [count for count, factor in known if abs(busbw / algbw / factor - 1) < _EXACT]
     return fitting[0] if len(fitting) == 1 else 0
 
 

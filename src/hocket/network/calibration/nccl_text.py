@@ -16,7 +16,7 @@ from hocket.network.calibration.measured_calls import (
     check_factor,
     hosts_in_order,
     named_collective,
-    ranks_of_factor,
+    ranks_of_bandwidths,
     wrong,
 )
 from hocket.schedule import DTYPE_TABLE
@@ -261,10 +261,10 @@ class _LogReader:
                 "command line above it",
             )
         collective = named_collective(self.source, self.where, run.collective)
-        factor = run.best[1] / run.best[0] if run.best[0] else 0.0
-        num_ranks = len(run.hosts) or run.num_ranks or (ranks_of_factor(collective, factor) if factor else 0)
-        if num_ranks > 1 and run.best[0] >= 1:
-            check_factor(self.source, self.where, collective, num_ranks, factor)
+        algbw, busbw = run.best
+        num_ranks = len(run.hosts) or run.num_ranks or ranks_of_bandwidths(collective, algbw, busbw)
+        if num_ranks > 1 and algbw >= 1:
+            check_factor(self.source, self.where, collective, num_ranks, busbw / algbw)
         hosts = hosts_in_order(run.hosts)
         self.tables.append(MeasuredTable(self.source, collective, num_ranks, hosts, tuple(run.calls)))
         if whole:  # the next table may be of the same job
