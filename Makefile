@@ -76,10 +76,11 @@ docs: build $(STAMPS)/test $(STAMPS)/docs ## Build the documentation site, build
 	$(BIN)/python -m sphinx -W --keep-going -E -q -c docs -d build/doctrees . build/docs
 	@$(BIN)/python docs/site/offline.py build/docs
 
-docs-pictures: build $(STAMPS)/test ## Draw the pictures of docs/; write calls.md and from-row-to-plan.md, and networks.md, routes.md and variables.md of docs/reports
+docs-pictures: build $(STAMPS)/test ## Draw the pictures of docs/; write calls.md and from-row-to-plan.md, and networks.md, routes.md, slow_links.md and variables.md of docs/reports
 	@set -e; for program in docs/pictures/*.py; do $(BIN)/python $$program; done
 	@$(BIN)/python -m tests.runtime.routes_table
 	@$(BIN)/python -m tests.runtime.variables_table
+	@$(BIN)/python -m tests.network.slow_links_page
 
 core: build ## Run the C++ tests of the core on real plans
 	@mkdir -p build

@@ -27,7 +27,7 @@ TEXT = {".py", ".h", ".cpp", ".md", ".toml", ".txt", ".yaml", ".yml", ".sh", ""}
 MAX_LINES = 500
 MEDIAN_LINES = 130
 MAX_FILES = 18  # of one folder
-MAX_WORDS = 22_000  # of all documents that are written, not generated
+MAX_WORDS = 22_500  # of all documents that are written, not generated
 MAX_COURSE_WORDS = 2_200  # of docs/learn.md, which has every concept, its command and its program
 LONG_FILES: dict[str, str] = {  # path -> why it is above MAX_LINES
     "tests/runtime/test_faults.py": "one drill after the other on one harness of processes",

@@ -16,7 +16,18 @@ from hocket.lazy import lazy_names
 if TYPE_CHECKING:
     from hocket.algorithms import algorithm
     from hocket.algorithms import list_algorithms as algorithms
-    from hocket.answers import explain, optimum, pipeline, show, simulate, synthesise, topology, verify
+    from hocket.answers import (
+        calibrate,
+        expect,
+        explain,
+        optimum,
+        pipeline,
+        show,
+        simulate,
+        synthesise,
+        topology,
+        verify,
+    )
     from hocket.runtime import (
         ANY_SOURCE,
         ANY_TAG,
@@ -49,7 +60,7 @@ __all__ = [
     "Send", "Recv", "ANY_SOURCE", "ANY_TAG", "op", "premul_sum",
     "Mesh", "Cartesian", "errors",
     "algorithm", "algorithms", "Builder", "verify", "simulate", "explain", "show", "topology",
-    "pipeline", "optimum", "synthesise",
+    "pipeline", "optimum", "synthesise", "calibrate", "expect",
     "Stream", "Event", "stream", "current_stream", "record_stream",
 ]
 
@@ -72,7 +83,18 @@ if not TYPE_CHECKING:
             "schedule": ["Builder", "user_op as op", "premul_sum"],  # inside, op is what a call is given
             "": ["algorithms", "ray"],  # modules; one can be called: hocket.algorithms("all_reduce")
             "algorithms": ["algorithm"],
-            "answers": ["explain", "optimum", "pipeline", "show", "simulate", "synthesise", "topology", "verify"],
+            "answers": [
+                "calibrate",
+                "expect",
+                "explain",
+                "optimum",
+                "pipeline",
+                "show",
+                "simulate",
+                "synthesise",
+                "topology",
+                "verify",
+            ],
         },
         _instead,
     )

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cli import diagnosis, main
-from hocket.cli.diagnosis import Finding, diagnose
+from hocket.cli import main
+from hocket.cli.doctor import diagnosis
+from hocket.cli.doctor.diagnosis import Finding, diagnose
 from hocket.runtime import variables
 
 
@@ -100,7 +101,7 @@ def test_refused_system_calls_are_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_attaching_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding("attach").status in ("OK", "WARN")  # as the kernel here permits
-    monkeypatch.setattr("hocket.cli.diagnosis._ATTACH", "import sys; sys.exit('Operation not permitted')")
+    monkeypatch.setattr("hocket.cli.doctor.diagnosis._ATTACH", "import sys; sys.exit('Operation not permitted')")
     assert finding("attach").status == "WARN" and "not permitted" in finding("attach").found
     monkeypatch.setenv("HOCKET_CMA", "0")
     assert finding("attach") == Finding("attach", "OK", "switched off by HOCKET_CMA=0")

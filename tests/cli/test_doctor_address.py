@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cli import main, reachability, strangers
-from hocket.cli.diagnosis import Finding
+from hocket.cli import main, strangers
+from hocket.cli.doctor import reachability
+from hocket.cli.doctor.diagnosis import Finding
 from hocket.runtime.network import addresses, connecting, handshake, interfaces
 from tests.runtime.test_interfaces import HOST
 

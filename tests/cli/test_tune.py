@@ -12,6 +12,7 @@ import pytest
 
 from hocket.cli import main
 from hocket.cli.argument_types import byte_count, byte_counts
+from hocket.network import library_times, load_machine, placed_on
 from hocket.runtime import Costs, Entry, Traits, TuningResult
 from hocket.runtime.choice.tuner_file import read
 from hocket.runtime.tuning import machine_costs, tuner
@@ -201,7 +202,8 @@ def test_by_default_ranks_are_few_and_the_cores_and_more(monkeypatch: pytest.Mon
         (["-o", "/none/tuned.conf"], "expected an existing folder for /none/tuned.conf; found none"),
         (["-n", "2,2000"], "ranks: expected at most 1024 on one host; found 2000"),
         (["-n", "2", "--sizes", "100000G"], "this host has .*; choose a smaller --sizes, or --ranks"),
-        (["--measure", "-n", "2", "-o", "a", "--seconds", "3"], "expected no --ranks, --seconds, --output"),
+        (["--measure", "-n", "2", "--seconds", "3"], "expected no --ranks, --seconds"),
+        (["--measure", "-o", "/none/my.yaml"], "expected an existing folder for /none/my.yaml; found none"),
         (
             ["--hosts", "-n", "2", "--measure", "--no-check"],
             "--hosts times no .*: expected no --ranks, --measure",
@@ -244,8 +246,12 @@ def test_the_costs_of_the_machine_are_stored_for_the_bench(
     costs = machine_costs.MachineCosts(2, 1.5e-7, rates, dict.fromkeys(machine_costs.PASSES, 1.2e10))
     monkeypatch.setattr(machine_costs, "measure", lambda: costs)
     monkeypatch.setattr(tuner, "tune", lambda *_, **__: pytest.fail("only the machine is measured"))
-    assert main(["tune", "--measure"]) == 0
+    assert main(["tune", "--measure", "-o", "my.yaml"]) == 0
     text = capsys.readouterr().out
+    machine = load_machine("my.yaml")
+    assert placed_on(machine, 3).num_ranks == 6
+    [time] = library_times(machine, placed_on(machine, 1), "all_gather", 1.2e6, algorithm="direct")
+    assert time.seconds == pytest.approx(1.5e-7 + 0.6e6 / 6e9)  # half of the bandwidth of both cores together
     assert machine_costs.load() == costs and not Path("hocket_tuner.conf").exists()
     assert text.startswith("2 cores; time until one core sees a store of another: 0.150 us\n")
     assert "40.0 (16 KiB), 10.0 (128 MiB); of all cores, in main memory: 12.0\n" in text

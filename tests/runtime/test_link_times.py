@@ -4,13 +4,15 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import hocket
-from hocket.network import simulate
+from hocket.network import library_times, load_machine, placed_on, simulate
 from hocket.network.kinds.by_name import parse
+from hocket.runtime.tuning.host_machine import machine_of_links
 from hocket.runtime.tuning.link_times import LONG, SHORT, LinkTimes, measure_links, pairs_of, topology_of
 from hocket.schedule import Builder
 
@@ -62,6 +64,27 @@ def test_the_network_made_of_times_gives_these_times(num_bytes: int) -> None:
 
 def test_hosts_of_unlike_sizes_and_one_host_have_no_network_by_name() -> None:
     assert topology_of([INSIDE, ACROSS], (0, 0, 0, 1)) == topology_of([INSIDE], (0, 0)) == ""
+
+
+@pytest.mark.parametrize(("links", "hosts"), [([INSIDE, ACROSS], (0, 0, 1, 1)), ([INSIDE], (0, 0)), ([ACROSS], (0, 1))])
+def test_the_machine_of_these_hosts_predicts_a_message(
+    tmp_path: Path, links: list[LinkTimes], hosts: tuple[int, ...]
+) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text(machine_of_links(links, hosts))
+    machine = load_machine(str(file))
+    placed = placed_on(machine, len(set(hosts)))
+    assert placed.num_ranks == len(hosts)
+    times = library_times(machine, placed, "all_gather", LONG * len(hosts), algorithm="ring")
+    slowest = max(links, key=lambda one: one.long_seconds)
+    copied = LONG / machine.copy_bytes_per_second
+    steps = len(hosts) - 1
+    assert [time.seconds for time in times] == [pytest.approx(steps * slowest.long_seconds + copied, rel=0.02)]
+
+
+def test_hosts_of_unlike_sizes_are_no_machine() -> None:
+    with pytest.raises(ValueError, match="expected hosts with equally many ranks"):
+        machine_of_links([INSIDE, ACROSS], (0, 0, 0, 1))
 
 
 def links_on(hosts: tuple[int, ...]) -> list[LinkTimes]:

@@ -1,4 +1,4 @@
-"""ANSWERS: what hocket.verify, simulate, explain, show, topology, pipeline and optimum return, and commands print."""
+"""ANSWERS: what hocket.verify, simulate, explain, calibrate and others return, and commands print."""
 
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from hocket.answers.limits import MOST_RANKS as MOST_RANKS
     from hocket.answers.limits import check_memory as check_memory
     from hocket.answers.limits import check_ranks as check_ranks
+    from hocket.answers.machines.calibrations import Calibration as Calibration
+    from hocket.answers.machines.calibrations import FittedCall as FittedCall
+    from hocket.answers.machines.calibrations import calibrate as calibrate
+    from hocket.answers.machines.expectations import Expectation as Expectation
+    from hocket.answers.machines.expectations import ExpectedCall as ExpectedCall
+    from hocket.answers.machines.expectations import ExpectedTable as ExpectedTable
+    from hocket.answers.machines.expectations import SizeVerdict as SizeVerdict
+    from hocket.answers.machines.expectations import expect as expect
     from hocket.answers.machines.machine_case import MachineCase as MachineCase
     from hocket.answers.machines.machine_choices import check_no_topology as check_no_topology
     from hocket.answers.machines.machine_choices import machine_cases as machine_cases
@@ -61,6 +69,8 @@ else:
             "explanations": ["Candidate", "Explanation", "NetworkExplanation", "SizeRange", "explain"],
             "host_crossings": ["Crossing", "HostsExplanation"],
             "limits": ["MOST_BYTES", "MOST_COUNT", "MOST_RANKS", "check_memory", "check_ranks"],
+            "machines.calibrations": ["Calibration", "FittedCall", "calibrate"],
+            "machines.expectations": ["Expectation", "ExpectedCall", "ExpectedTable", "SizeVerdict", "expect"],
             "machines.machine_case": ["MachineCase"],
             "machines.machine_choices": ["check_no_topology", "machine_cases"],
             "network_options": ["PLACEHOLDER"],

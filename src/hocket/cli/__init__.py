@@ -27,6 +27,8 @@ _COMMANDS = {
     "simulate": "predict how long a collective takes on a network, and its bottleneck link",
     "optimum": "print the best bandwidth of a collective on a network, and write a schedule that reaches it",
     "tune": "time the algorithms on this machine and write the fastest per size",
+    "calibrate": "fit a machine to the times in logs of nccl-tests, OSU or hocket bench",
+    "expect": "compare the times in a log with what a machine predicts, and name what may slow calls down",
     "explain": "explain which algorithm runs for a call, what it costs, and why",
     "trace": "summarise, draw or convert the trace of a program",
     "doctor": "check this machine and suggest fixes",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_FILE = "hocket_tuner.conf"  # the name in tuner_file, repeated here because --help does not load that module
 _FEW_RANKS = (2, 4, 8)
-_ALONE = ("ranks", "collective", "sizes", "seconds", "check", "output")  # options of timing algorithms
+_ALONE = ("ranks", "collective", "sizes", "seconds", "check")  # options of timing algorithms
 _SPREAD = 0.25  # share of the median; above it, the machine is not quiet
 
 
@@ -36,7 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=time_limit, metavar="S", help="approximate time to spend (default 100)")
     check_help = "time each choice again against the default, and drop those that do not win again (default: yes)"
     parser.add_argument("--check", action=argparse.BooleanOptionalAction, help=check_help)
-    output_help = f"the tuner file (default {_DEFAULT_FILE}, read if rank 0 starts in its folder); other lines stay"
+    output_help = (
+        f"the tuner file (default {_DEFAULT_FILE}, read if rank 0 starts in its folder); other lines stay. With "
+        "--measure or --hosts: a machine file of this host or these hosts, for --machine of other commands"
+    )
     measure_help = "measure only the costs of cores and memory, from which `hocket bench` computes its bounds"
     parser.add_argument("--measure", action="store_true", help=measure_help)
     hosts_help = (
@@ -62,11 +65,13 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.hosts:
         _check_alone(arguments, "--hosts", [*_ALONE, "measure"])
-        return _measure_links(arguments.json)
+        return _measure_links(arguments.output, arguments.json)
     if arguments.measure:
         _check_alone(arguments, "--measure", _ALONE)
         check_cache()
-        return _measure_machine(arguments.json)
+        if arguments.output is not None:
+            check_writable(arguments.output)
+        return _measure_machine(arguments.output, arguments.json)
     collectives = _collectives(arguments.collective)
     rank_counts = arguments.ranks or _default_rank_counts()
     if rank_counts[0] < 2:
@@ -142,15 +147,17 @@ def _default_rank_counts() -> list[int]:
     return sorted({*_FEW_RANKS, *(p for p in (cores, 2 * cores, 4 * cores) if p > 1)})
 
 
-def _measure_machine(as_json: bool) -> int:
-    """Measures the costs of the machine's cores and memory, stores them and prints them."""
+def _measure_machine(output: str | None, as_json: bool) -> int:
+    """Measures the costs of the machine's cores and memory, stores them, prints them, and writes a machine file."""
     import msgspec
 
-    from hocket.runtime.tuning import machine_costs
+    from hocket.runtime.tuning import host_machine, machine_costs
     from hocket.view import Terminal, name_bytes, name_count, name_seconds
 
     console = Terminal()
     costs, kept = machine_costs.store(machine_costs.measure())
+    if output is not None:
+        _write(output, host_machine.machine_of_costs(costs))
     if as_json:
         print(json.dumps(msgspec.to_builtins(costs) | {"file": str(kept)}))
         return 0
@@ -168,13 +175,21 @@ def _measure_machine(as_json: bool) -> int:
     return 0
 
 
-def _measure_links(as_json: bool) -> int:
-    """Times messages between the ranks of the job of which this process is one; rank 0 prints them."""
+def _write(output: str, machine: str) -> None:
+    from hocket.cli.writable import say_written
+    from hocket.view import saving
+
+    saving.write(output, machine)
+    say_written(output)
+
+
+def _measure_links(output: str | None, as_json: bool) -> int:
+    """Times messages between the ranks of the job of which this process is one; rank 0 prints and writes them."""
     import msgspec
     from rich.table import Table
 
     from hocket.runtime import init
-    from hocket.runtime.tuning import link_times
+    from hocket.runtime.tuning import host_machine, link_times
     from hocket.view import Terminal, name_bandwidth, name_seconds
 
     with init() as comm:
@@ -186,6 +201,8 @@ def _measure_links(as_json: bool) -> int:
         links, hosts = link_times.measure_links(comm), comm.context.hosts
         if comm.rank > 0:
             return 0
+    if output is not None:
+        _write(output, host_machine.machine_of_links(links, hosts))
     named = link_times.topology_of(links, hosts)
     if as_json:
         print(json.dumps({"hosts": hosts, "links": msgspec.to_builtins(links), "topology": named}))

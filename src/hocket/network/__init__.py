@@ -9,6 +9,19 @@ if TYPE_CHECKING:
     from hocket.network.affinity_matrix import Affinity as Affinity
     from hocket.network.affinity_matrix import affinity as affinity
     from hocket.network.bounds.network_bound import lower_bound as lower_bound
+    from hocket.network.calibration.fitted_file import fitted_text as fitted_text
+    from hocket.network.calibration.fitted_file import named_constant as named_constant
+    from hocket.network.calibration.machine_fit import FittedConstant as FittedConstant
+    from hocket.network.calibration.machine_fit import MachineFit as MachineFit
+    from hocket.network.calibration.machine_fit import fastest_call as fastest_call
+    from hocket.network.calibration.machine_fit import fit_machine as fit_machine
+    from hocket.network.calibration.machine_fit import placed_as as placed_as
+    from hocket.network.calibration.measured_calls import MeasuredCall as MeasuredCall
+    from hocket.network.calibration.measured_calls import MeasuredTable as MeasuredTable
+    from hocket.network.calibration.read_logs import read_log as read_log
+    from hocket.network.calibration.read_logs import read_log_text as read_log_text
+    from hocket.network.calibration.slow_causes import SlowCause as SlowCause
+    from hocket.network.calibration.slow_causes import slow_causes as slow_causes
     from hocket.network.changes import changed_links as changed_links
     from hocket.network.files.host_list import expand_host_list as expand_host_list
     from hocket.network.files.read import load as load
@@ -54,6 +67,11 @@ else:
         {
             "affinity_matrix": ["LEGEND", "Affinity", "affinity"],
             "bounds.network_bound": ["lower_bound"],
+            "calibration.fitted_file": ["fitted_text", "named_constant"],
+            "calibration.machine_fit": ["FittedConstant", "MachineFit", "fastest_call", "fit_machine", "placed_as"],
+            "calibration.measured_calls": ["MeasuredCall", "MeasuredTable"],
+            "calibration.read_logs": ["read_log", "read_log_text"],
+            "calibration.slow_causes": ["SlowCause", "slow_causes"],
             "changes": ["changed_links"],
             "files.host_list": ["expand_host_list"],
             "files.read": ["load"],

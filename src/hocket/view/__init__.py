@@ -7,6 +7,9 @@ from hocket.lazy import lazy_names
 if TYPE_CHECKING:
     from hocket.view.explain_text import print_explanation as print_explanation
     from hocket.view.hosts_text import print_hosts_explanation as print_hosts_explanation
+    from hocket.view.networks.calibration_text import print_calibration as print_calibration
+    from hocket.view.networks.calibration_text import print_expectation as print_expectation
+    from hocket.view.networks.measured_picture import draw_measured as draw_measured
     from hocket.view.networks.mesh_text import PlacedMesh as PlacedMesh
     from hocket.view.networks.mesh_text import name_axes as name_axes
     from hocket.view.networks.mesh_text import print_mesh as print_mesh
@@ -52,6 +55,8 @@ else:
         {
             "explain_text": ["print_explanation"],
             "hosts_text": ["print_hosts_explanation"],
+            "networks.calibration_text": ["print_calibration", "print_expectation"],
+            "networks.measured_picture": ["draw_measured"],
             "networks.mesh_text": ["PlacedMesh", "name_axes", "print_mesh"],
             "networks.network_explanation": ["print_network_explanation"],
             "networks.network_picture": ["draw_network"],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hocket.cli.argument_types import host_and_port
 
 if TYPE_CHECKING:
-    from hocket.cli.diagnosis import Finding
+    from hocket.cli.doctor.diagnosis import Finding
 
 _COLORS = {"OK": "green", "WARN": "yellow", "FAIL": "red"}
 
@@ -28,8 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs all checks and prints the findings. Returns 1 if something must be fixed before Hocket can work."""
     from dataclasses import asdict
 
-    from hocket.cli.diagnosis import diagnose
-    from hocket.cli.reachability import diagnose_address
+    from hocket.cli.doctor.diagnosis import diagnose
+    from hocket.cli.doctor.reachability import diagnose_address
     from hocket.runtime import variables
     from hocket.view import Terminal
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from hocket.cli import strangers
-from hocket.cli.diagnosis import Finding
+from hocket.cli.doctor.diagnosis import Finding
 from hocket.errors import CommunicationError
 from hocket.runtime import variables
 from hocket.runtime.network import addresses, connecting, interfaces, job_key
