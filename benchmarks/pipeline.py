@@ -5,8 +5,8 @@
 makespan: a step of each schedule on 4 ranks over paced links (hocket.testing.paced_link). Stages compute almost nothing
     and sleep in forward and backward, so more ranks than cores keep their times. A figure is the wall time of a step
     over the makespan of the table, timed with the sleeps and the time of one message over the link.
-messages: between 2 ranks, dist.send and dist.recv of 8 bytes, to and fro, beside dist.all_reduce of 8 bytes; and
-    dist.batch_isend_irecv of 8 messages of 64 KiB, beside Gloo.
+messages: between 2 ranks, dist.send and dist.recv of 8 bytes (half of to and fro) beside dist.all_reduce of 8 bytes;
+    and dist.batch_isend_irecv of 8 messages of 64 KiB, beside Gloo.
 
 Times are those of the slowest rank, and medians over rounds.
 """

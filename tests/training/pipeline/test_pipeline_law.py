@@ -215,7 +215,7 @@ def test_messages_of_a_table_may_be_given() -> None:
         (GOOD[:2] + GOOD[3:], "rank 1 receives the input of F of stage 1, micro-batch 0 0 times, expected 1"),
         ([(0, 0, True, 0), *GOOD[1:]], "rank 0 sends the result of F of stage 0, micro-batch 0 before it runs"),
         ([*GOOD[:2], (1, 2, False, 1), GOOD[3]], "rank 1 receives the input of F of stage 1, micro-batch 0 after"),
-        ([GOOD[0], (0, 2, False, 0), GOOD[1], GOOD[3]], "rank 0 receives .* of stage 1, micro-batch 0 on another rank"),
+        ([(0, 2, False, 0), *GOOD[:2], GOOD[3]], "rank 0 receives .* of stage 1, micro-batch 0 on another rank"),
         ([GOOD[1], GOOD[0], *GOOD[2:]], "deadlock of 2 ranks: .*, whatever channels hold"),
     ],
 )
@@ -264,6 +264,7 @@ def test_another_time_than_promised_breaks_law_5(name: str) -> None:
         ({"placement": np.array([[0, 2]])}, "found none on rank 1"),
         ({"messages": MessageOrder(*np.zeros((4, 1, 1), int))}, "expected four columns of messages, of equal length"),
         ({"messages": MessageOrder(*np.array([[0], [4], [0], [0]]))}, "expected messages with row from 0 to 3"),
+        ({"messages": MessageOrder(*np.array([[0, 0], [0, 0], [1, 1], [1, 0]]))}, "of a rank sorted by position"),
         ({"placement": np.array([[-1, 0]])}, "expected ranks of 0 or more in the placement, found -1"),
     ],
 )

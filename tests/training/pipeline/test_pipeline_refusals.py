@@ -161,6 +161,14 @@ def test_a_table_that_breaks_a_law_is_not_run() -> None:
 
     assert on_ranks(program, 2) == [2, 2]
 
+    def on_one(comm: Any) -> str:
+        with pytest.raises((VerifyError, ValueError)) as caught:
+            Runner(table if comm.rank == 1 else source, {comm.rank: make_stage(comm.rank)}, comm)
+        return f"{type(caught.value).__name__} {caught.value}"
+
+    first, second = on_ranks(on_one, 2)
+    assert first.startswith("ValueError Runner on rank 1: law 2") and second.startswith("VerifyError law 2")
+
 
 def test_tied_weights_that_do_not_fit_are_refused_on_all_ranks() -> None:
     table = build_table("1f1b", 3, 4)

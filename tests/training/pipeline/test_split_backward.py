@@ -72,6 +72,47 @@ class Recomputed(nn.Module):
         return checkpoint(self.inside, x, use_reentrant=False)
 
 
+class Hooked(nn.Module):
+    """Hooks that change gradients: at a fork, before it, and at the output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.scale = nn.Parameter(torch.randn(WIDTH))
+
+    def forward(self, x: Any) -> Any:
+        h = self.first(x) * self.scale
+        if h.requires_grad:
+            h.register_hook(lambda gradient: gradient * 0.5)
+            h.grad_fn.register_prehook(lambda gradients: (gradients[0] + 1,))
+        y = self.second(h.tanh()) + self.second(h)
+        if y.requires_grad:
+            y.register_hook(lambda gradient: gradient * 3)
+        return y
+
+
+class OwnFunction(torch.autograd.Function):
+    """Keeps a field that the nodes of leaves have, too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.variable = 7
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient * 2
+
+
+class Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        return OwnFunction.apply(self.linear(OwnFunction.apply(x)))
+
+
 def perceptron() -> nn.Module:
     return nn.Sequential(nn.Linear(WIDTH, 9), nn.GELU(), nn.Linear(9, 9), nn.Tanh(), nn.Linear(9, WIDTH))
 
@@ -88,7 +129,7 @@ def attention() -> nn.Module:
 
 
 STAGES: list[Callable[[], nn.Module]] = [
-    perceptron, frozen, attention, Tied, Residual, Gate, Apart, Recomputed, nn.Identity, nn.Tanh,
+    perceptron, frozen, attention, Tied, Residual, Gate, Apart, Recomputed, Hooked, Own, nn.Identity, nn.Tanh,
 ]  # fmt: skip
 
 

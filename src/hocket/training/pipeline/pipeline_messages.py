@@ -107,7 +107,7 @@ class PipelineMessages:
         """Begins to send the result of an operation, which nobody may write any more. ValueError for a result that has
         another shape or type than the one of the micro-batch before, or one that messages cannot have.
         """
-        kind, x = 0 if operation.kind == FORWARD else _BACK, x.detach()
+        kind, x = 0 if operation.kind == FORWARD else _BACK, x.detach().resolve_conj().resolve_neg()
         tag = self._tag(kind, operation.stage, operation.microbatch)
         layout = self._agreed_layout(kind, operation, x)
         if operation.target == self._comm.rank:

@@ -6,7 +6,8 @@
     optimizer.step()
 
 Any table runs that `verify_table` proves. Gradients have the bits of one process that adds up the same micro-batches in
-the order in which the table has W and G. Left out: stages that give several tensors, and tensors of a GPU.
+the order in which the table has W and G. Left out: stages that give several tensors, tensors of a GPU, and, in tables
+with B, `torch.utils.checkpoint` with use_reentrant=True, which PyTorch runs in a whole backward only.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hocket.errors import CommunicationError
+from hocket.errors import CommunicationError, VerifyError
 from hocket.runtime import Communicator, reason_of, stream
 from hocket.training.pipeline.pipeline_law import verify_table
 from hocket.training.pipeline.pipeline_messages import PipelineMessages, RankOperation, rank_operations
@@ -37,9 +38,11 @@ class Runner:
     tied: parameters of this rank's stages that another rank has, too, by a name that both ranks give; for example the
     embedding, which the last stage uses to predict. Stages of one rank share the parameter itself, and need no name.
     Tied weights, and those of a stage on two ranks, begin equal, as on the lower rank; their gradients are added.
+    Buffers, such as the averages of BatchNorm, are not: each rank has those of the micro-batches that it has seen.
 
-    Between the calls of a step, no other messages go through `comm`. ValueError on all ranks if some rank has other
-    stages than the table says, or another table, or tied weights that differ; VerifyError if the table breaks a law.
+    A stage does not write to its input, nor later to what it has returned: that may still be on its way. While a step
+    runs, no other messages go through `comm`. ValueError on all ranks if some rank has other stages than the table
+    says, or another table, or one that breaks a law, or tied weights that differ; VerifyError on that rank.
     """
 
     def __init__(
@@ -51,11 +54,17 @@ class Runner:
         loss: Loss | None = None,
         tied: Mapping[str, torch.nn.Parameter] | None = None,
     ) -> None:
-        verify_table(table)
         tied = {} if tied is None else tied
+        broken: VerifyError | None = None
         problem = _find_problem(table, stages, comm, tied)
+        try:
+            verify_table(table)
+        except VerifyError as error:
+            broken, problem = error, f"Runner on rank {comm.rank}: {error}"
         shared = {} if problem else find_shared(table, comm.rank, stages, tied)
         said = comm.all_gather_object((problem, _digest(table), repr(table), facts_of(shared)))
+        if broken is not None:
+            raise broken
         for other, _, _, _ in said:
             if other:
                 raise ValueError(other)
@@ -159,8 +168,8 @@ def _find_problem(table: PipelineTable, stages: Mapping[int, Any], comm: Communi
     if comm.size != table.num_ranks:
         return f"{who}: expected a communicator of {table.num_ranks} ranks, as the table has, found {comm.size}"
     expected = np.unique(np.nonzero(table.placement == comm.rank)[1]).tolist()
-    if not isinstance(stages, Mapping) or sorted(stages) != expected:
-        found = sorted(stages) if isinstance(stages, Mapping) else type(stages).__name__
+    if not isinstance(stages, Mapping) or set(stages) != set(expected):
+        found = sorted(stages, key=str) if isinstance(stages, Mapping) else type(stages).__name__
         return f"{who}: expected modules by the number of their stage, for stages {expected}, found {found}"
     for stage, module in stages.items():
         if not isinstance(module, torch.nn.Module):

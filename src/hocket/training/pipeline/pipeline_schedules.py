@@ -5,7 +5,7 @@ returns the operations of the rank in their order, as arrays (operations.py). In
 next count of micro-batches that they are defined for, and what is too much is dropped, which changes no order.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from hocket.training.pipeline.table import (
     FORWARD,
     FULL_BACKWARD,
     INPUT_BACKWARD,
+    KINDS,
     WEIGHT_BACKWARD,
     Ints,
     PipelinePromise,
@@ -202,15 +203,24 @@ def build_table(
     chunks = chunks or schedule.chunks or 2
     operations = []
     for rank in range(ranks):
-        parts = list(schedule.write(rank, ranks, microbatches, chunks)) or [np.zeros((0, 4), np.int32)]
-        if not all(isinstance(part, np.ndarray) and part.ndim == 2 and part.shape[1] == 4 for part in parts):
-            found = ", ".join(str(getattr(part, "shape", type(part).__name__)) for part in parts)
-            raise ValueError(
-                f"{schedule.name}, rank {rank}: expected arrays of shape (n, 4), as take returns, found {found}"
-            )
-        operations.append(np.concatenate(parts))
+        operations.append(_checked(f"{schedule.name}, rank {rank}", schedule.write(rank, ranks, microbatches, chunks)))
     placement = place_stages(schedule.placement, ranks, chunks)
     return table_of(schedule.name, microbatches, placement, operations, schedule.promise(ranks, microbatches, chunks))
+
+
+def _checked(who: str, written: Iterable[Ints]) -> Ints:
+    """What a schedule returns for a rank, as one array."""
+    if not isinstance(written, Iterable):
+        raise ValueError(f"{who}: expected a sequence of arrays, as take returns, found {type(written).__name__}")
+    parts = list(written)
+    for part in parts:
+        if not isinstance(part, np.ndarray) or part.dtype.kind not in "iu" or part.ndim != 2 or part.shape[1] != 4:
+            is_array = isinstance(part, np.ndarray)
+            found = f"shape {part.shape} of {part.dtype}" if is_array else type(part).__name__
+            raise ValueError(f"{who}: expected arrays of integers of shape (n, 4), as take returns, found {found}")
+        if len(part) and not 0 <= part[:, 0].min() <= part[:, 0].max() < len(KINDS):
+            raise ValueError(f"{who}: expected kinds from 0 to {len(KINDS) - 1}, found {part[:, 0].tolist()}")
+    return np.concatenate([np.zeros((0, 4), np.int32), *parts])
 
 
 def _find(schedule: str | PipelineSchedule | Writer, chunks: int | None) -> PipelineSchedule:

@@ -99,7 +99,7 @@ class SharedWeights:
                 continue
             mine = weight.new_zeros(weight.numel() + 1, requires_grad=False)
             if weight.grad is not None:
-                mine[:-1], mine[-1] = weight.grad.reshape(-1), 1
+                mine[:-1], mine[-1] = weight.grad.to_dense().reshape(-1), 1
             parts[name] = []
             for rank in self._holders[name]:
                 if rank == self._comm.rank:

@@ -2,14 +2,21 @@
 
 Autograd's graph leads from the output to the input. At some of its nodes, such as a multiplication by a weight, it also
 leads aside, to weights. B runs the way to the input, and keeps the gradients that arrive at those nodes. W begins at
-those nodes with what B kept, and runs what lies aside. So no multiplication is done twice, unless several nodes use the
-same weight: then W also runs the way from one of them to the next.
+those nodes with what B kept, and runs what lies aside. So no multiplication is done twice, with two exceptions: where
+several nodes use the same weight, W also runs the way from one of them to the next; and nodes that compute all of their
+gradients at once, such as those of torch.compile and of a program's own autograd Functions, run in B and in W.
+
+Hooks on tensors and nodes inside a stage may run in both halves; what they return counts once. Autograd looks at the
+whole graph below the node where it begins, so the time that W takes besides computing grows with the square of the
+depth: 4 s for a stage of 1600 layers.
 """
 
 from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+_LEAF = type(get_gradient_edge(torch.zeros((), requires_grad=True)).node)  # of a tensor that no operation has made
 
 
 class SplitBackward:
@@ -25,11 +32,10 @@ class SplitBackward:
         if not y.requires_grad:
             return None
         root = get_gradient_edge(y)
-        end = None if x is None else get_gradient_edge(x).node
-        arrived = (None,) * root.output_nr + (torch.ones_like(y) if above is None else above,)
-        leads, self._forks = _find_forks(root.node, end)
+        leads, self._forks = (False, []) if x is None else _find_forks(root.node, get_gradient_edge(x).node)
         if not leads:
-            self._forks = [_Forks({root.node: arrived}, set())]
+            arrived = (None,) * root.output_nr + (torch.ones_like(y) if above is None else above,)
+            self._forks = [_Forks({root.node: arrived}, set(), has_run=False)]
             return None
         handles = [node.register_prehook(forks.keeper(node)) for forks in self._forks for node in forks.arrived]
         [below] = torch.autograd.grad(y, x, above, retain_graph=True, allow_unused=True)
@@ -45,13 +51,14 @@ class SplitBackward:
 
 
 class _Forks:
-    """Nodes that lead to the same weights. weights: the nodes of these; empty: all that are reached.
+    """Nodes from which the same weights are reached. weights: the nodes of these; empty: all that are reached.
 
-    arrived: by node, the gradients of its outputs; None for those that no gradient reached.
+    arrived: by node, the gradients of its outputs; None for those that no gradient reached. has_run: whether B has run
+    these nodes, and with them their hooks, which may have changed the gradients.
     """
 
-    def __init__(self, arrived: dict[Any, tuple[Any, ...]], weights: set[Any]) -> None:
-        self.arrived, self.weights = arrived, weights
+    def __init__(self, arrived: dict[Any, tuple[Any, ...]], weights: set[Any], has_run: bool = True) -> None:
+        self.arrived, self.weights, self.has_run = arrived, weights, has_run
 
     def keeper(self, node: Any) -> Any:
         def keep(gradients: tuple[Any, ...]) -> None:
@@ -66,7 +73,7 @@ class _Forks:
                 if gradient is not None:
                     edges.append(GradientEdge(node, number))
                     gradients.append(gradient)
-            if len(self.arrived) > 1:  # what comes from another of the nodes is in `arrived` already
+            if self.has_run:  # what hooks do, and what comes from another of the nodes, is in `arrived` already
                 handles.append(node.register_prehook(lambda _, arrived=arrived: arrived))
         if edges:
             weights = [node.variable for node in self.weights] or None
@@ -83,7 +90,7 @@ def _find_forks(root: Any, end: Any) -> tuple[bool, list[_Forks]]:
     for node in _successors_first(root):
         successors = [successor for successor, _ in node.next_functions if successor is not None]
         leads[node] = node is end or any(leads[successor] for successor in successors)
-        aside[node] = {node} if node is not end and hasattr(node, "variable") else set()
+        aside[node] = {node} if isinstance(node, _LEAF) and node is not end else set()
         aside[node].update(*(aside[successor] for successor in successors if not leads[successor]))
     forks_of: dict[Any, _Forks] = {}  # by weight
     for node, weights in aside.items():

@@ -197,6 +197,8 @@ def _check_columns(table: PipelineTable, messages: MessageOrder) -> None:
         values = getattr(messages, column)
         if ((values < 0) | (values >= limit)).any():
             raise ValueError(f"{table.name}: expected messages with {column} from 0 to {limit - 1}, found others")
+    if ((np.diff(messages.rank) == 0) & (np.diff(messages.position) < 0)).any():
+        raise ValueError(f"{table.name}: expected the messages of a rank sorted by position, found others")
 
 
 def table_of(
