@@ -74,8 +74,15 @@ class Prediction(Answer):
         return {name: getattr(self, name) for name in names} | {"binding_links": list(self.binding_links)}
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the answer as plain values, as `hocket simulate --json` does."""
-        return self.row() | {"others": [one.row() for one in self.others]}
+        """Returns the answer as plain values, as `hocket simulate --json` does.
+
+        rank_seconds: when each rank finishes; None of a machine's library, of which only the last rank is predicted.
+        """
+        ends = getattr(self.result, "rank_seconds", None)
+        return self.row() | {
+            "rank_seconds": None if ends is None else ends.tolist(),
+            "others": [one.row() for one in self.others],
+        }
 
     def _print(self, console: "Terminal") -> None:
         """Prints the time, its parts, the bottleneck and the busiest links, and the other algorithms."""
