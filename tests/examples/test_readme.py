@@ -71,11 +71,13 @@ def test_the_picture_of_the_guide_is_what_the_command_prints() -> None:
 
 
 def test_its_simulated_times_are_those_of_the_command() -> None:
-    (command,) = SIMULATED
+    command, of_a_machine = SIMULATED
     ring = json.loads(hocket(*command.split()[1:], "--json"))
     assert f"The ring takes {ring['seconds'] * 1e3:.2f} ms, {ring['ratio']:.2f} times the lower bound." in README
     best = json.loads(hocket(*re.sub("--algorithm [a-z]+ ", "", command).split()[1:], "--json"))
     assert f"`{best['algorithm']}`, takes {best['seconds'] * 1e6:.0f} µs." in README
+    predicted = json.loads(hocket(*of_a_machine.split()[1:], "--json"))
+    assert f"# NCCL on four such hosts: busbw {predicted['busbw'] / 1e9:.0f} GB/s, measured 365" in README
 
 
 @pytest.mark.parametrize(

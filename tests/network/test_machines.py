@@ -1,4 +1,4 @@
-import resource
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -53,10 +53,15 @@ def test_every_call_takes_at_least_the_bound(machine: str, hosts: int, num_ranks
 
 @pytest.mark.parametrize("algorithm", ["ring", "tree", "nvls"])
 def test_two_thousand_ranks_need_little_memory(algorithm: str) -> None:
-    found = hocket.simulate("all_reduce", "8G", machine="h100:248", algorithm=algorithm)
-    assert found.num_ranks == 1984 and found.ratio is not None and 1 <= found.ratio < 1.5
-    kilobytes = 1 if sys.platform != "darwin" else 1024
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / kilobytes < 1 << 20
+    """In a process of its own: this one holds what other tests have left."""
+    program = (
+        "import hocket, resource\n"
+        f"found = hocket.simulate('all_reduce', '8G', machine='h100:248', algorithm='{algorithm}')\n"
+        "print(found.num_ranks, found.ratio, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    num_ranks, ratio, kibibytes = (float(word) for word in done.stdout.split())
+    assert num_ranks == 1984 and 1 <= ratio < 1.5 and kibibytes < 512 * KIB
 
 
 def test_a_slow_hop_is_waited_for_only_where_it_is() -> None:
