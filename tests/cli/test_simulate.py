@@ -109,14 +109,6 @@ def test_an_algorithm_that_is_named_may_have_many_ranks(capsys: pytest.CaptureFi
     assert row["num_ranks"] == 20000 and row["others"] == []
 
 
-def test_the_end_of_each_rank_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    call = ("simulate", "broadcast", "--algorithm", "chain", "-b", "1K", "--topology", "ring:5")
-    row = json_of(capsys, *call, "--level", "events")
-    ends = row["rank_seconds"]
-    assert ends == sorted(ends) and len(set(ends)) == 5 and ends[-1] == row["seconds"]
-    assert json_of(capsys, "simulate", "all_reduce", "--machine", "h100:1")["rank_seconds"] is None
-
-
 def test_links_can_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
     call = ("all_reduce", "--algorithm", "ring", "-b", "64K", "--topology", RING)
     slow = json_of(capsys, "simulate", *call, "--link", "bandwidth=0.5GB/s,latency=2us")

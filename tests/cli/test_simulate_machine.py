@@ -78,3 +78,11 @@ def test_parts_of_the_time_are_not_negative(algorithm: str, capsys: pytest.Captu
     assert min(parts) >= 0 and sum(parts) == pytest.approx(row["seconds"])
     assert row["bandwidth"] == pytest.approx(row["binding_share"] * row["seconds"])
     assert json.dumps(row)
+
+
+def test_the_end_of_each_rank_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    call = ("simulate", "broadcast", "--algorithm", "chain", "-b", "1K", "--topology", "ring:5")
+    row = json_of(capsys, *call, "--level", "events")
+    ends = row["rank_seconds"]
+    assert ends == sorted(ends) and len(set(ends)) == 5 and ends[-1] == row["seconds"]
+    assert json_of(capsys, "simulate", "all_reduce", "--machine", "h100:1")["rank_seconds"] is None
