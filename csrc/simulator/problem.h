@@ -60,8 +60,8 @@ struct Travel {
     double bytes = 0;
     double started = 0, sent = 0; // until it starts: when it came to wait for that
 
-    /// Who goes first of those that wait for one channel: the order of the executor, in which a piece of one step goes
-    /// beside the next piece of the step before.
+    /// Pieces that wait for one channel leave it in the order of the executor, in which a piece of one step goes beside
+    /// the next piece of the step before.
     bool operator<(const Travel &other) const {
         const std::int64_t own = std::int64_t{step} + piece, its = std::int64_t{other.step} + other.piece;
         return std::tie(own, step, message) < std::tie(its, other.step, other.message);

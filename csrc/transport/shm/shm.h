@@ -38,9 +38,10 @@ constexpr std::uint64_t ring_size_of(Lane lane, std::size_t num_members) {
 /// which only takes memory when the shared pool was ever exhausted, and last the times of arrival of a paced link.
 class Endpoint {
   public:
-    static constexpr std::size_t inline_bytes = 48;
-    static constexpr std::size_t head_bytes = 32; // in the line of a message that lies elsewhere
-    static constexpr std::size_t max_handed = 3;  // parts of slots that a rank hands to one peer
+    /// What the fields of a line leave for a message, and those of `Elsewhere` for its head.
+    static constexpr std::size_t inline_bytes = cache_line - 4 * sizeof(std::uint32_t);
+    static constexpr std::size_t head_bytes = inline_bytes - 2 * sizeof(std::uint64_t);
+    static constexpr std::size_t max_handed = 3; // parts of slots that a rank hands to one peer
 
     // A rank that is ahead fills the channel to one that is behind; the call that differs must still be remembered.
     static_assert(largest_ring + 1 < ControlPage::history);

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from typing import Any
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,14 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.tuple is not None or arguments.matching is not None:
         return _step_by_step(arguments)
     find = optimum if arguments.msccl is None else synthesise
-    found = find(
-        arguments.collective,
-        arguments.ranks,
-        topology=arguments.topology,
-        root=arguments.root,
-        links=arguments.link,
-        forwarding=arguments.forwarding,
-    )
+    found = find(arguments.collective, arguments.ranks, **_network_of(arguments), forwarding=arguments.forwarding)
     if arguments.json:
         print(json.dumps(found.as_json()))
     else:
@@ -70,6 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
         saving.write(arguments.msccl, msccl.write(found.schedule, found.algorithm.name))
         say_written(arguments.msccl)
     return 0
+
+
+def _network_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {"topology": arguments.topology, "root": arguments.root, "links": arguments.link}
 
 
 def _step_by_step(arguments: argparse.Namespace) -> int:
@@ -81,15 +79,8 @@ def _step_by_step(arguments: argparse.Namespace) -> int:
 
     if arguments.forwarding:
         raise ValueError("--forwarding: only ranks take part in --tuple and --matching; leave it out")
-    found = stepwise(
-        arguments.collective,
-        arguments.ranks,
-        topology=arguments.topology,
-        root=arguments.root,
-        links=arguments.link,
-        rounds=arguments.tuple,
-        chunks=arguments.matching,
-    )
+    steps = {"rounds": arguments.tuple, "chunks": arguments.matching}
+    found = stepwise(arguments.collective, arguments.ranks, **_network_of(arguments), **steps)
     if arguments.json:
         print(json.dumps(found.as_json()))
     else:

@@ -8,7 +8,7 @@ from hocket.network.machines.library import LIBRARY_COLLECTIVES
 from hocket.schedule import COLLECTIVES, find_collective_name
 
 MOST_RANKS = 1 << 17
-"""Of a log; more are a damaged number."""
+"""A log that says more is damaged."""
 
 _EXACT, _EXACT_GB, _MOST_KNOWN = 1e-3, 10, 32  # factors of more ranks hardly differ; less bandwidth has few digits
 _SAME_FACTOR = 0.03  # largest relative difference between busbw / algbw and the factor of a rank count

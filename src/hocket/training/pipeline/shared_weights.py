@@ -15,7 +15,7 @@ from hocket.training.pipeline.pipeline_messages import first_free_tag
 from hocket.training.pipeline.table import PipelineTable
 
 Facts = Mapping[str, tuple[tuple[int, ...], str, bool]]
-"""Of the weights that a rank shares, by name: shape, type, and whether they are trained."""
+"""Shape, type, and whether it is trained, by the name of a weight that a rank shares."""
 
 
 def find_shared(table: PipelineTable, rank: int, stages: Mapping[int, Any], tied: Mapping[str, Any]) -> dict[str, Any]:
