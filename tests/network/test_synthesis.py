@@ -64,13 +64,12 @@ _NETWORKS = {
     "A100 2x8": _A100.format(2),
     "H100 2x8": _H100.format(2),
     "MI250": "mi250:1,direct-bandwidth=50GB/s",
+    **{name: name for name in ("dgx-a100:2", "fat-tree:16,oversubscription=2", "mi250:1")},
 }
 _ODD = {"odd switches": _odd_switches, "odd ranks": _odd_ranks}
-# Where messages share the links of a switch, fair shares are not those that trees need, so some links have to wait.
-_SLOWER = {"A100 2x8": 0.02, "H100 2x8": 0.04, "odd switches": 0.14}
 
 
-def _check(topology: Topology, collective: str, slower: float, root: int = 0) -> None:
+def _check(topology: Topology, collective: str, root: int = 0) -> None:
     """Proves the synthesised schedule, and compares its busiest link and its time with the optimum."""
     optimum = find_optimum(topology, collective, root)
     made = synthesise_schedule(optimum)
@@ -84,7 +83,7 @@ def _check(topology: Topology, collective: str, slower: float, root: int = 0) ->
     else:
         assert busy == pytest.approx(best, rel=1e-6)
         assert best == pytest.approx(lower_bound(topology, collective, num_bytes, root=root).seconds, rel=1e-3)
-    assert busy * (1 - 1e-9) <= result.seconds <= best * (1 + slower)
+    assert busy * (1 - 1e-9) <= result.seconds <= best * 1.01
 
 
 @pytest.mark.slow(reason="thousands of pieces, which only compiled code simulates quickly")
@@ -93,20 +92,20 @@ def test_all_gather_and_back_reach_the_optimum(name: str) -> None:
     kind, _, seed = name.rpartition(" ")
     topology = _ODD[kind](int(seed)) if kind in _ODD else parse(_NETWORKS[name])
     for collective in ("all_gather", "reduce_scatter"):
-        _check(topology, collective, _SLOWER.get(kind if kind in _ODD else name, 0.01))
+        _check(topology, collective)
 
 
 @pytest.mark.slow(reason="thousands of pieces, which only compiled code simulates quickly")
-@pytest.mark.parametrize("name", ["ring:9", "torus:4x4", "mesh:3x3", "hypercube:3", "fat-tree:16", "MI250"])
+@pytest.mark.parametrize("name", ["ring:9", "torus:4x4", "mesh:3x3", "hypercube:3", "fat-tree:16", "MI250", "H100 2x8"])
 def test_all_reduce_is_as_fast_as_both_of_its_parts(name: str) -> None:
-    _check(parse(_NETWORKS[name]), "all_reduce", 0.01)
+    _check(parse(_NETWORKS[name]), "all_reduce")
 
 
 @pytest.mark.slow(reason="thousands of pieces, which only compiled code simulates quickly")
 @pytest.mark.parametrize("collective", ["broadcast", "reduce", "gather", "scatter"])
-@pytest.mark.parametrize("name", ["ring:4", "torus:3x3", "mesh:2x5", "switch:8", "dgx-1v:1,pcie=no", "NPU"])
+@pytest.mark.parametrize("name", ["ring:4", "torus:3x3", "switch:8", "dgx-1v:1,pcie=no", "NPU", "dgx-a100:2"])
 def test_rooted_collectives_reach_the_optimum(name: str, collective: str) -> None:
-    _check(parse(_NETWORKS[name]), collective, 0.01, root=1)
+    _check(parse(_NETWORKS[name]), collective, root=1)
 
 
 @pytest.mark.slow(reason="thousands of pieces, which only compiled code simulates quickly")
@@ -137,7 +136,8 @@ def test_the_cut_is_that_of_the_bandwidth() -> None:
 
 def test_too_many_exact_shares_are_rounded_to_fewer() -> None:
     optimum = find_optimum(parse("dgx-h100:2"), "all_gather")
-    assert optimum.num_trees == 16
+    assert optimum.num_trees == 14
+    assert find_optimum(parse("dgx-h100:2"), "broadcast").num_trees == 8  # the fewest of many numbers that are exact
     assert 0.999 * optimum.bytes_per_second <= optimum.reached_bytes_per_second < optimum.bytes_per_second
     assert optimum_with_trees(parse(_A100.format(2)), 13) == pytest.approx(346.666667e9)
 
@@ -190,7 +190,7 @@ def test_a_switch_with_less_out_than_in_may_have_no_trees() -> None:
     slow = topology.link_source == int(topology.link_target[topology.link_source == topology.ranks[0]][0])
     slow &= topology.link_target == topology.ranks[1]
     odd = replace(topology, bytes_per_second=np.where(slow, 0.5e9, topology.bytes_per_second))
-    _check(odd, "all_gather", 0.05)  # what is left over in one direction does no harm
+    _check(odd, "all_gather")  # what is left over in one direction does no harm
 
 
 def test_packed_trees_span_all_nodes_and_fit() -> None:

@@ -37,13 +37,15 @@ class Paths:
 
     offsets: int64[n + 1]. links: int64[offsets[-1]]. seconds: float64[n], the sum of the latencies of each path.
     weights: float64[offsets[-1]], the share of the flow that crosses each link, if it takes several paths at once
-    (seconds are then those of the longest); None: all of it.
+    (seconds are then those of the longest); None: all of it. rate_weights: float64[n], the rates of flows that share a
+    full link are in proportion to these (weighted max-min fairness); None: all are 1.
     """
 
     offsets: Ints
     links: Ints
     seconds: Floats
     weights: Floats | None = None
+    rate_weights: Floats | None = None
 
 
 class Routing(Protocol):

@@ -79,6 +79,7 @@ def _run(
     message, step, piece, started, sent, arrived = columns
     job = arrays["actor_job"][arrays["source"][message]]
     last = piece + 1 == arrays["job_pieces"][job]
-    size = np.where(last, arrays["last_piece_bytes"][job], arrays["piece_bytes"][job]) * arrays["chunks"][message]
+    chunks = np.concatenate([pattern.chunks for job in jobs for pattern in job.traffic.patterns])
+    size = np.where(last, arrays["last_piece_bytes"][job], arrays["piece_bytes"][job]) * chunks[message]
     source, target = arrays["source"][message], arrays["target"][message]
     return ends, MessageTimes(message, step, piece, source, target, size, started, sent, arrived)

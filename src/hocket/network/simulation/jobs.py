@@ -99,7 +99,8 @@ def part_of(paths: Paths, begin: int, end: int) -> Paths:
     offsets = paths.offsets[begin : end + 1]
     links = slice(offsets[0], offsets[-1])
     weights = None if paths.weights is None else paths.weights[links]
-    return Paths(offsets - offsets[0], paths.links[links], paths.seconds[begin:end], weights)
+    rate_weights = None if paths.rate_weights is None else paths.rate_weights[begin:end]
+    return Paths(offsets - offsets[0], paths.links[links], paths.seconds[begin:end], weights, rate_weights)
 
 
 def loads(links: Ints, amounts: Floats) -> tuple[Ints, Floats]:
@@ -157,7 +158,8 @@ def engine_arrays(
     pieces = np.array([job.pieces(options.piece_bytes) for job in jobs], np.int64)
     chunk_bytes = np.array([job.chunk_bytes for job in jobs])
     every_piece = np.where(pieces > 1, options.piece_bytes, chunk_bytes)
-    weights = [one for job in jobs for one in job.weights]
+    weighted = [each for job in jobs for each in _weighted(job)]
+    weights = [weights for weights, _ in weighted]
     switches = np.concatenate([job.switches for job in jobs])
     most_channels = 1 + max((int(one.max(initial=0)) for job in jobs for one in job.channels), default=0)
     channels = [one + number * most_channels for number, job in enumerate(jobs) for one in job.channels]
@@ -166,7 +168,7 @@ def engine_arrays(
         "source": source,
         "target": target,
         "channel": np.unique(_joined(channels), return_inverse=True)[1].astype(np.int64),
-        "chunks": _joined([pattern.chunks for pattern in patterns]).astype(np.float64),
+        "chunks": _joined([chunks for _, chunks in weighted]),
         "seconds": _joined([paths.seconds for paths in all_paths]),
         "offsets": _begins_of(_joined([np.diff(paths.offsets) for paths in all_paths])),
         "links": _joined([paths.links for paths in all_paths], empty=np.zeros(0, np.int64)),
@@ -190,6 +192,20 @@ def engine_arrays(
         "bytes_per_second": jobs[0].bytes_per_second,
         "link_seconds": link_seconds,
     }
+
+
+def _weighted(job: Job) -> Iterator[tuple[Floats, Floats]]:
+    """Yields the weights of links and the chunks of messages of each pattern, as the engine takes them.
+
+    Its flows share a full link equally. A flow of rate weight w is told to it as one that moves 1/w of the chunks and
+    takes w times as much of each link.
+    """
+    for pattern, paths, weights, _ in job.patterns():
+        chunks = pattern.chunks.astype(np.float64)
+        if paths.rate_weights is None:
+            yield weights, chunks
+        else:
+            yield weights * np.repeat(paths.rate_weights, np.diff(paths.offsets)), chunks / paths.rate_weights
 
 
 def least_of_each(values: Floats, offsets: Ints) -> Floats:

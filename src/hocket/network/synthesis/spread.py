@@ -1,7 +1,8 @@
 """A routing whose paths belong to one synthesised schedule: what one rank sends another may take several at once.
 
-Switches of real networks choose paths by themselves. So these paths say how the network must be set up, if it has more
-than one path between two ranks, for the schedule to reach its optimum.
+Flows that meet share a link in proportion to what the schedule sends along each of them, so each gets at least the rate
+that the schedule plans for it. If all got equal shares, some trees would be up to twice too slow. Real networks choose
+paths and shares by themselves: both say how a network must be set up, or its senders be paced, to reach the optimum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,15 +45,19 @@ class SpreadRouting:
         lengths = np.where(source == target, 0, np.diff(self.ways.offsets)[found])
         begins = self.ways.offsets[found]
         entries, _ = ranges(begins, begins + lengths)
-        assert self.ways.weights is not None
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         seconds = np.where(source == target, 0.0, self.ways.seconds[found])
-        return Paths(offsets, self.ways.links[entries], seconds, self.ways.weights[entries])
+        assert self.ways.weights is not None and self.ways.rate_weights is not None
+        weights, rate_weights = self.ways.weights[entries], self.ways.rate_weights[found]
+        return Paths(offsets, self.ways.links[entries], seconds, weights, rate_weights)
 
 
 def with_ways(topology: Topology, ways: Mapping[Ends, Sequence[Way]]) -> SpreadRouting:
-    """Returns the routing in which messages between two nodes take all of their ways, in proportion to their shares."""
-    pairs, offsets, seconds = [], [0], []
+    """Returns the routing in which messages between two nodes take all of their ways, in proportion to their shares.
+
+    The rate weight of two nodes is the sum of these shares.
+    """
+    pairs, offsets, seconds, rate_weights = [], [0], [], []
     links: list[int] = []
     weights: list[float] = []
     for source, target in sorted(ways):
@@ -66,5 +71,7 @@ def with_ways(topology: Topology, ways: Mapping[Ends, Sequence[Way]]) -> SpreadR
         weights += [shares / total for shares in crossed.values()]
         offsets.append(len(links))
         seconds.append(max(float(topology.seconds[list(way.links)].sum()) for way in used))
-    table = Paths(np.array(offsets, np.int64), np.array(links, np.int64), np.array(seconds), np.array(weights))
+        rate_weights.append(float(total))
+    columns = np.array(seconds), np.array(weights), np.array(rate_weights)
+    table = Paths(np.array(offsets, np.int64), np.array(links, np.int64), *columns)
     return SpreadRouting(np.array(pairs, np.int64), table, topology.routing)

@@ -9,8 +9,8 @@ All latencies count as 0, and only ranks reduce and copy. Let a cut have r of p 
 - all_reduce: reduce_scatter and then all_gather, each at its optimum. This is the best that is known; a better
   all_reduce is not excluded on every network.
 
-`num_trees` equal shares per root reach the optimum exactly. If there would be more than 100, as few are taken as reach
-99.9 % of it, or the best number that can be proved in seconds.
+`num_trees` equal shares per root reach the optimum exactly, the fewest that do. If these are more than 100, or than can
+be proved in seconds, as few are taken as reach 99.9 % of it, or those that come closest.
 """
 
 from collections.abc import Sequence
@@ -97,18 +97,14 @@ def find_optimum(topology: Topology, collective: str, root: int = 0, *, forwardi
     kept = np.flatnonzero(allowed)
     usable = topology if len(kept) == topology.num_links else topology.keep(allowed)
     network = usable if kind == collective else turned(usable)
-    capacity = whole_capacities(network.bytes_per_second, p)
-    targets = _targets(network, kind, root)
+    trees, targets = _Trees(network, kind, root), _targets(network, kind, root)
+    capacity = trees.capacity
     cut = narrowest(network, root, targets) if kind == "broadcast" else tightest(network, targets)
     ratio = Fraction(int(capacity[cut.links].sum()), 1 if kind == "broadcast" else cut.ranks)
-    # In `seconds`, counted for whole capacities, each link carries a whole number of shares.
-    seconds = Fraction(ratio.denominator, gcd(*capacity.tolist(), ratio.numerator))
-    trees = int(ratio * seconds)
-    if trees > _MOST_TREES or trees * p * p > _MOST_ROWS:
-        trees, seconds = _fewer_trees(network, kind, root, ratio)
+    num_trees, seconds = trees.fewest(cut.links, ratio, min(_MOST_TREES, max(1, _MOST_ROWS // (p * p))))
     unit = float(network.bytes_per_second.max()) / int(capacity.max()) * (1 if kind == "broadcast" else p)
     shares = np.zeros(topology.num_links, np.int64)
-    shares[kept] = _whole_shares(capacity, seconds)
+    shares[kept] = trees.shares(seconds)
     return Optimum(
         topology,
         collective,
@@ -117,18 +113,17 @@ def find_optimum(topology: Topology, collective: str, root: int = 0, *, forwardi
         cut.before if network is usable else ~cut.before,
         kept[cut.links],
         float(ratio) * unit,
-        float(trees / seconds) * unit,
-        trees,
+        float(num_trees / seconds) * unit,
+        num_trees,
         shares,
     )
 
 
 def optimum_with_trees(topology: Topology, trees: int) -> float:
     """Returns the best all_gather in bytes per second if each rank sends equal shares along `trees` spanning trees."""
-    capacity = whole_capacities(topology.bytes_per_second, topology.num_ranks)
-    seconds = _seconds_of_trees(topology, "all_gather", 0, trees)
-    unit = float(topology.bytes_per_second.max()) / int(capacity.max())
-    return float(topology.num_ranks * trees / seconds) * unit
+    found = _Trees(topology, "all_gather", 0)
+    unit = float(topology.bytes_per_second.max()) / int(found.capacity.max())
+    return float(topology.num_ranks * trees / found.least_seconds(trees)) * unit
 
 
 def turned(topology: Topology) -> Topology:
@@ -165,44 +160,57 @@ def _targets(network: Topology, kind: str, root: int) -> Sequence[int]:
     return [0] if ranks_alike(network) else range(network.num_ranks)
 
 
-def _whole_shares(capacity: Ints, seconds: Fraction) -> list[int]:
-    return [each * seconds.numerator // seconds.denominator for each in capacity.tolist()]
+class _Trees:
+    """Equal shares of the roots: how many of them can go to all targets in how much time.
 
-
-def _fewer_trees(network: Topology, kind: str, root: int, ratio: Fraction) -> tuple[int, Fraction]:
-    """Returns a number of trees that comes close to the optimum, and the seconds that each share takes."""
-    p, best, trees = network.num_ranks, (0, Fraction(1)), 1
-    while trees * p * p <= max(_MOST_ROWS, p * p):
-        seconds = _seconds_of_trees(network, kind, root, trees)
-        if trees / seconds > best[0] / best[1]:
-            best = trees, seconds
-        if trees / seconds >= _CLOSE * ratio:
-            break
-        trees *= 2
-    return best
-
-
-def _seconds_of_trees(network: Topology, kind: str, root: int, trees: int) -> Fraction:
-    """Returns the least seconds, for whole capacities, in which so many shares of every root reach all targets.
-
-    In that time a link carries whole shares only (ForestColl's search for a fixed number of trees).
+    Seconds count for whole capacities. In that time a link carries whole shares only (ForestColl's search for a fixed
+    number of trees).
     """
-    p, above, num_links = network.num_ranks, network.num_nodes, network.num_links
-    capacity = whole_capacities(network.bytes_per_second, p)
-    roots = network.ranks[[root]] if kind == "broadcast" else network.ranks
-    flow = make_max_flow(
-        above + 1,
-        np.concatenate([network.link_source, np.full(len(roots), above)]),
-        np.concatenate([network.link_target, roots]),
-    )
-    scaled = np.full(num_links + len(roots), trees, np.int64)
-    targets = network.ranks[list(_targets(network, kind, root))]
-    # The answer changes only where some whole number of shares changes, at a multiple of 1 / capacity.
-    largest = int(capacity.max())
-    low, high = Fraction(0), Fraction(len(roots) * trees, int(capacity.min()))
-    while high - low >= Fraction(1, largest * largest):
-        middle = (low + high) / 2
-        scaled[:num_links] = _whole_shares(capacity, middle)
-        short, _ = flow.find_short(scaled, above, targets, len(roots) * trees)
-        low, high = (low, middle) if short < 0 else (middle, high)
-    return ((low + high) / 2).limit_denominator(largest)
+
+    def __init__(self, network: Topology, kind: str, root: int) -> None:
+        above, self._num_links = network.num_nodes, network.num_links
+        roots = network.ranks[[root]] if kind == "broadcast" else network.ranks
+        self.capacity = whole_capacities(network.bytes_per_second, network.num_ranks)
+        self._above, self._num_roots = above, len(roots)
+        self._targets = network.ranks[list(_targets(network, kind, root))]
+        self._flow = make_max_flow(
+            above + 1,
+            np.concatenate([network.link_source, np.full(len(roots), above)]),
+            np.concatenate([network.link_target, roots]),
+        )
+
+    def shares(self, seconds: Fraction) -> list[int]:
+        """Returns how many shares each link carries."""
+        return [each * seconds.numerator // seconds.denominator for each in self.capacity.tolist()]
+
+    def arrive(self, trees: int, seconds: Fraction) -> bool:
+        """Returns whether so many shares of every root can reach all targets."""
+        scaled = np.array([*self.shares(seconds), *([trees] * self._num_roots)], np.int64)
+        short, _ = self._flow.find_short(scaled, self._above, self._targets, self._num_roots * trees)
+        return short < 0
+
+    def least_seconds(self, trees: int) -> Fraction:
+        """Returns the least seconds in which so many shares of every root reach all targets."""
+        # The answer changes only where some whole number of shares changes, at a multiple of 1 / capacity.
+        largest = int(self.capacity.max())
+        low, high = Fraction(0), Fraction(self._num_roots * trees, int(self.capacity.min()))
+        while high - low >= Fraction(1, largest * largest):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.arrive(trees, middle) else (middle, high)
+        return ((low + high) / 2).limit_denominator(largest)
+
+    def fewest(self, cut: Ints, ratio: Fraction, most: int) -> tuple[int, Fraction]:
+        """Returns the fewest trees that reach the optimum, and their seconds; of at most `most`, which come closest.
+
+        cut: the links of the bottleneck. They are full, so they carry whole shares: only multiples can be exact.
+        """
+        step = (ratio / gcd(*self.capacity[cut].tolist())).numerator
+        for trees in range(step, most + 1, step):
+            if self.arrive(trees, trees / ratio):
+                return trees, trees / ratio
+        for trees in range(1, most + 1):
+            if self.arrive(trees, trees / (ratio * _CLOSE)):
+                return trees, self.least_seconds(trees)
+        seconds = {trees: self.least_seconds(trees) for trees in range(1, most + 1)}
+        trees = max(seconds, key=lambda each: each / seconds[each])
+        return trees, seconds[trees]
