@@ -25,6 +25,8 @@ class Engine final : public Listener {
                                             : make_fluid(problem, travels_, queue_, *this);
         outcome_.finished.resize(problem.num_actors());
         worked_until_.resize(problem.num_actors());
+        next_send_.resize(problem.num_actors());
+        next_receive_.resize(problem.num_actors());
         make_programs();
         make_lanes();
     }
@@ -53,6 +55,7 @@ class Engine final : public Listener {
     void has_left(std::int32_t travel, double seconds) override {
         travels_[travel].sent = seconds;
         const Travel &one = travels_[travel];
+        if (is_eager(one)) return;
         const std::int32_t lane = lane_of(problem_.source[static_cast<std::size_t>(one.message)], one.piece);
         if (--lanes_[static_cast<std::size_t>(lane)].missing == 0) work(lane, seconds);
     }
@@ -63,14 +66,16 @@ class Engine final : public Listener {
         if (record_) { outcome_.records.push_back({one.message, one.step, one.piece, one.started, one.sent, seconds}); }
         const std::int32_t lane = lane_of(problem_.target[static_cast<std::size_t>(one.message)], one.piece);
         Lane &own = lanes_[static_cast<std::size_t>(lane)];
-        const double receive_seconds = problem_.receive_seconds[static_cast<std::size_t>(own.actor)];
+        const auto actor = static_cast<std::size_t>(own.actor);
+        const double receive_seconds = problem_.receive_seconds[actor],
+                     received = in_turn(next_receive_, actor, seconds);
         if (own.step == one.step) {
-            own.until = std::max(own.until, seconds) + receive_seconds;
+            own.until = std::max(own.until, received) + receive_seconds;
             if (--own.missing == 0) work(lane, seconds);
         } else {
             Early &early = early_of(own, one.step);
             ++early.count;
-            early.until = std::max(early.until, seconds) + receive_seconds;
+            early.until = std::max(early.until, received) + receive_seconds;
         }
     }
 
@@ -108,6 +113,20 @@ class Engine final : public Listener {
     }
     std::int32_t lane_of(std::int64_t actor, std::int32_t piece) const {
         return lane_begins_[static_cast<std::size_t>(actor)] + piece;
+    }
+
+    /// Its sender goes on as soon as the message is handed over; others wait until the last byte has left.
+    bool is_eager(const Travel &travel) const {
+        const double most = problem_.eager_bytes[static_cast<std::size_t>(travel.message)];
+        return most > 0 && travel.bytes <= most;
+    }
+    /// When the actor may send or receive what could be sent or received now: a gap after what came before.
+    double in_turn(std::vector<double> &next, std::size_t actor, double seconds) const {
+        const double gap = problem_.gap_seconds[actor];
+        if (gap <= 0) return seconds;
+        const double begin = std::max(seconds, next[actor]);
+        next[actor] = begin + gap;
+        return begin;
     }
 
     void make_programs() {
@@ -200,9 +219,10 @@ class Engine final : public Listener {
         lane.until = 0;
         take_early(lane);
         const std::size_t job = job_of(lane.actor);
+        const auto actor = static_cast<std::size_t>(lane.actor);
         const double bytes = problem_.chunk_bytes(job, lane.piece);
         const std::int32_t step = lane.step, piece = lane.piece;
-        const double send_seconds = problem_.send_seconds[static_cast<std::size_t>(lane.actor)];
+        const double send_seconds = problem_.send_seconds[actor];
         const std::int64_t sends_end = entry.send_begin + entry.num_sends;
         for (std::int64_t message = entry.send_begin; message < sends_end; ++message) {
             const std::int32_t travel =
@@ -210,9 +230,14 @@ class Engine final : public Listener {
                               .step = step,
                               .piece = piece,
                               .bytes = bytes * problem_.chunks[static_cast<std::size_t>(message)]});
-            if (send_seconds > 0) {
-                const auto ahead = static_cast<double>(message - entry.send_begin + 1);
-                queue_.push(seconds + ahead * send_seconds, Kind::send, travel);
+            const double handed_over = seconds + static_cast<double>(message - entry.send_begin + 1) * send_seconds;
+            if (is_eager(travels_[travel])) {
+                --lane.missing;
+                lane.until = std::max(lane.until, handed_over);
+            }
+            const double leaves = in_turn(next_send_, actor, handed_over);
+            if (leaves > seconds) {
+                queue_.push(leaves, Kind::send, travel);
             } else {
                 network_->send(travel, seconds);
             }
@@ -335,7 +360,9 @@ class Engine final : public Listener {
             }
             snapshot_.whole(0);
         }
-        for (const double until : worked_until_) snapshot_.time(until);
+        for (const auto *times : {&worked_until_, &next_send_, &next_receive_}) {
+            for (const double until : *times) snapshot_.time(until);
+        }
         for (const Event &event : queue_.events()) {
             const auto kind = static_cast<std::int64_t>(event.kind);
             switch (event.kind) {
@@ -382,8 +409,9 @@ class Engine final : public Listener {
     std::vector<Lane> lanes_;
     std::vector<std::int32_t> lane_begins_; // of each actor
     Pool<Early> early_;
-    std::vector<double> worked_until_; // of each actor
-    std::vector<Ready> ready_;         // at this instant
+    std::vector<double> worked_until_;             // of each actor
+    std::vector<double> next_send_, next_receive_; // of each actor: not before, if it has a gap
+    std::vector<Ready> ready_;                     // at this instant
     std::size_t num_running_ = 0;
     Outcome outcome_;
     // The search for a period: not among packets, as rounding says which one is first of those that come at once.

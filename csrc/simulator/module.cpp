@@ -80,6 +80,7 @@ Problem problem_of(const Arrays &arrays) {
     problem.target = arrays.get<std::int64_t>("target");
     problem.channel = arrays.get<std::int64_t>("channel");
     problem.chunks = arrays.get<double>("chunks");
+    problem.eager_bytes = arrays.get<double>("eager_bytes");
     problem.seconds = arrays.get<double>("seconds");
     problem.paths = {
         arrays.get<std::int64_t>("offsets"), arrays.get<std::int64_t>("links"), arrays.get<double>("weights"), {}};
@@ -96,6 +97,7 @@ Problem problem_of(const Arrays &arrays) {
     problem.actor_job = arrays.get<std::int64_t>("actor_job");
     problem.send_seconds = arrays.get<double>("send_seconds");
     problem.receive_seconds = arrays.get<double>("receive_seconds");
+    problem.gap_seconds = arrays.get<double>("gap_seconds");
     problem.bytes_per_second = arrays.get<double>("bytes_per_second");
     problem.link_seconds = arrays.get<double>("link_seconds");
     return problem;
@@ -104,8 +106,9 @@ Problem problem_of(const Arrays &arrays) {
 void check_problem(const Problem &problem) {
     const std::size_t num_messages = problem.source.size(), num_jobs = problem.job_pieces.size();
     for (const std::size_t size : {problem.target.size(), problem.channel.size(), problem.chunks.size(),
-                                   problem.seconds.size(), problem.paths.size()}) {
-        check(size == num_messages, "messages of equally many sources, targets, channels, chunks, seconds and paths");
+                                   problem.eager_bytes.size(), problem.seconds.size(), problem.paths.size()}) {
+        check(size == num_messages,
+              "messages of equally many sources, targets, channels, chunks, eager_bytes, seconds and paths");
     }
     check_offsets(problem.pattern_begins, num_messages, "pattern_begins from 0 to the number of messages");
     check_offsets(problem.paths.offsets, problem.paths.links.size(), "offsets from 0 to the number of links of paths");
@@ -127,8 +130,10 @@ void check_problem(const Problem &problem) {
           "repeats done once or more");
     check_below(problem.repeat_job, num_jobs, "jobs that exist");
     check_below(problem.actor_job, num_jobs, "jobs that exist");
-    check(problem.send_seconds.size() == problem.num_actors() && problem.receive_seconds.size() == problem.num_actors(),
-          "send_seconds and receive_seconds for each actor");
+    for (const std::size_t size :
+         {problem.send_seconds.size(), problem.receive_seconds.size(), problem.gap_seconds.size()}) {
+        check(size == problem.num_actors(), "send_seconds, receive_seconds and gap_seconds for each actor");
+    }
     check(problem.job_start.size() == num_jobs && problem.piece_bytes.size() == num_jobs &&
               problem.last_piece_bytes.size() == num_jobs,
           "a start and piece_bytes for each job");

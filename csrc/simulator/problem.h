@@ -22,9 +22,10 @@ using Floats = std::span<const double>;
 struct Problem {
     // Messages of pattern i: pattern_begins[i] to pattern_begins[i + 1], by source.
     Ints pattern_begins, source, target;
-    Ints channel;   // messages of one channel leave one after the other, see Travel
-    Floats chunks;  // how many a message carries
-    Floats seconds; // of latency, on the whole way
+    Ints channel;       // messages of one channel leave one after the other, see Travel
+    Floats chunks;      // how many a message carries
+    Floats eager_bytes; // a piece of a message that has no more does not hold up its sender
+    Floats seconds;     // of latency, on the whole way
     Flows paths;
     // Work of pattern i, what is reduced or copied: work_begins[i] to work_begins[i + 1], by actor.
     Ints work_begins, work_actor;
@@ -36,6 +37,7 @@ struct Problem {
     Floats job_start, piece_bytes, last_piece_bytes;
     Ints actor_job;
     Floats send_seconds, receive_seconds; // of each actor, for each of its messages
+    Floats gap_seconds; // of each actor, between messages that it sends, and between those it receives
     // Links.
     Floats bytes_per_second, link_seconds;
     // Options.

@@ -370,7 +370,7 @@ def test_extras_that_are_absent_are_named(capsys: pytest.CaptureFixture[str], mo
         (["all_reduce", "--topology", RING, "--overhead", "much"], "found 'much'"),
         (["all_reduce", "--topology", RING, "--link", "rank0-"], "found 'rank0-'; quote what has a > or <"),
         (["all_reduce", "--topology", RING, "--reduce", "200"], "with its unit, such as 200GB/s; found '200'"),
-        (["all_reduce", "--topology", RING, "--overhead", "0.5"], "with its unit, such as 0.5us; found '0.5'"),
+        (["all_reduce", "--topology", RING, "--overhead", "0.5"], "0.5us,gap=1us,eager=8K; found '0.5'"),
         (
             ["all_reduce", "--topology", RING, "--link", "nic:latency=2"],
             "with its unit, such as 500ns or 1.5us; found '2'",

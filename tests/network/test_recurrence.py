@@ -22,6 +22,7 @@ OPTIONS = {
     "overheads": SimulationOptions(
         piece_bytes=30000, send_seconds=1e-7, receive_seconds=3e-7, reduce_bytes_per_second=1e10, launch_seconds=1e-6
     ),
+    "gaps": SimulationOptions(piece_bytes=20000, send_seconds=1e-7, gap_seconds=4e-7, eager_bytes=15000),
     "packets": SimulationOptions(store_and_forward_bytes=30000, reduce_bytes_per_second=1e10),
     "ticks": SimulationOptions(store_and_forward_bytes=math.inf, tick_seconds=1e-9),
 }

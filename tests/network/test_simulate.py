@@ -39,6 +39,7 @@ OPTIONS = {
         reduce_bytes_per_second=1e10,
         copy_bytes_per_second=3e10,
     ),
+    "gaps": SimulationOptions(piece_bytes=20000, send_seconds=1e-7, gap_seconds=4e-7, eager_bytes=15000),
     "packets": SimulationOptions(store_and_forward_bytes=30000, reduce_bytes_per_second=1e10),
     "ticks": SimulationOptions(store_and_forward_bytes=math.inf, tick_seconds=1e-9),
 }

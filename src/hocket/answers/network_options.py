@@ -63,9 +63,9 @@ def read_links(links: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def options_of(reduce: str, overhead: str = "") -> "SimulationOptions":
-    """Returns the options that `reduce`, a bandwidth, and `overhead`, a time, set, each given as text with its unit.
+    """Returns the options that `reduce`, a bandwidth, and `overhead`, TIME[,gap=TIME][,eager=SIZE], set.
 
-    Raises ValueError for a bad bandwidth or time.
+    Raises ValueError for a bad bandwidth, time or size.
     """
     from hocket.errors import TopologyError
     from hocket.network import SimulationOptions, links
@@ -79,25 +79,44 @@ def options_of(reduce: str, overhead: str = "") -> "SimulationOptions":
             f"reduce: expected a bandwidth above 0 with its unit, such as 200GB/s; found {reduce!r}"
         ) from None
     try:
-        if overhead:
-            options = replace(options, send_seconds=links.seconds(overhead), receive_seconds=links.seconds(overhead))
+        return replace(options, **_overheads(overhead)) if overhead else options
     except (TopologyError, ValueError):
         raise ValueError(
-            f"overhead: expected a time of 0 or more with its unit, such as 0.5us; found {overhead!r}"
+            "overhead: expected a time of 0 or more with its unit, such as 0.5us, or with a gap and the largest eager "
+            f"message 0.5us,gap=1us,eager=8K; found {overhead!r}"
         ) from None
-    return options
+
+
+def _overheads(text: str) -> dict[str, float]:
+    from hocket.answers.quantities import parse_size
+    from hocket.network import links
+
+    own, *more = text.split(",")
+    found = {"send_seconds": links.seconds(own), "receive_seconds": links.seconds(own)}
+    readers = {"gap": ("gap_seconds", links.seconds), "eager": ("eager_bytes", parse_size)}
+    for part in more:
+        name, _, value = part.partition("=")
+        if name not in readers or readers[name][0] in found:
+            raise ValueError
+        field, read = readers[name]
+        found[field] = read(value)
+    return found
 
 
 def changes_of(network: "Topology", options: "SimulationOptions", level: str) -> tuple[str, ...]:
     """Returns what differs from the defaults in a simulation: constants of links and ranks, and the level."""
     from hocket.network import SimulationOptions, changed_links
-    from hocket.view import name_bandwidth, name_seconds
+    from hocket.view import name_bandwidth, name_bytes, name_seconds
 
     usual, found = SimulationOptions(), list(changed_links(network))
     if options.reduce_bytes_per_second != usual.reduce_bytes_per_second:
         found.append(f"reduce {name_bandwidth(options.reduce_bytes_per_second)} (default infinite)")
     if options.send_seconds != usual.send_seconds:
         found.append(f"overhead {name_seconds(options.send_seconds)} (default {usual.send_seconds:g})")
+    if options.gap_seconds != usual.gap_seconds:
+        found.append(f"gap {name_seconds(options.gap_seconds)} (default {usual.gap_seconds:g})")
+    if options.eager_bytes != usual.eager_bytes:
+        found.append(f"eager {name_bytes(int(options.eager_bytes))} (default {usual.eager_bytes:g})")
     if level != DEFAULT_LEVEL:
         found.append(f"level {level} (default {DEFAULT_LEVEL})")
     return tuple(found)

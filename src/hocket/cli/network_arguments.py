@@ -48,9 +48,10 @@ def add_topology(parser: argparse.ArgumentParser, *, several: bool = False, requ
     parser.add_argument(
         "--overhead",
         default="",
-        metavar="TIME",
+        metavar="TIME[,gap=TIME][,eager=SIZE]",
         help="time that each message costs its sender and its receiver, one message after the other, for example "
-        "0.5us (default: 0)",
+        "0.5us (default: 0); gap: the least time between messages that a rank sends, and that it receives; eager: a "
+        "message of at most so many bytes does not hold up its sender",
     )
 
 

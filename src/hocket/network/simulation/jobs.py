@@ -158,8 +158,11 @@ def engine_arrays(
     pieces = np.array([job.pieces(options.piece_bytes) for job in jobs], np.int64)
     chunk_bytes = np.array([job.chunk_bytes for job in jobs])
     every_piece = np.where(pieces > 1, options.piece_bytes, chunk_bytes)
-    weighted = [each for job in jobs for each in _weighted(job)]
-    weights = [weights for weights, _ in weighted]
+    rate_weights = [_rate_weights(*each) for each in zip(patterns, all_paths, strict=True)]
+    weights = [
+        one if paths.rate_weights is None else one * np.repeat(paths.rate_weights, np.diff(paths.offsets))
+        for one, paths in zip((one for job in jobs for one in job.weights), all_paths, strict=True)
+    ]
     switches = np.concatenate([job.switches for job in jobs])
     most_channels = 1 + max((int(one.max(initial=0)) for job in jobs for one in job.channels), default=0)
     channels = [one + number * most_channels for number, job in enumerate(jobs) for one in job.channels]
@@ -168,7 +171,8 @@ def engine_arrays(
         "source": source,
         "target": target,
         "channel": np.unique(_joined(channels), return_inverse=True)[1].astype(np.int64),
-        "chunks": _joined([chunks for _, chunks in weighted]),
+        "chunks": _joined([one.chunks / rates for one, rates in zip(patterns, rate_weights, strict=True)]),
+        "eager_bytes": _joined([options.eager_bytes / rates for rates in rate_weights]),
         "seconds": _joined([paths.seconds for paths in all_paths]),
         "offsets": _begins_of(_joined([np.diff(paths.offsets) for paths in all_paths])),
         "links": _joined([paths.links for paths in all_paths], empty=np.zeros(0, np.int64)),
@@ -189,23 +193,20 @@ def engine_arrays(
         "actor_job": np.repeat(np.arange(len(jobs)), [job.traffic.num_ranks for job in jobs]),
         "send_seconds": np.where(switches, 0.0, options.send_seconds),
         "receive_seconds": np.where(switches, 0.0, options.receive_seconds),
+        "gap_seconds": np.where(switches, 0.0, options.gap_seconds),
         "bytes_per_second": jobs[0].bytes_per_second,
         "link_seconds": link_seconds,
     }
 
 
-def _weighted(job: Job) -> Iterator[tuple[Floats, Floats]]:
-    """Yields the weights of links and the chunks of messages of each pattern, as the engine takes them.
+def _rate_weights(pattern: TrafficPattern, paths: Paths) -> Floats:
+    """Returns the rate weight of each message.
 
-    Its flows share a full link equally. A flow of rate weight w is told to it as one that moves 1/w of the chunks and
-    takes w times as much of each link.
+    The engine lets flows share a full link equally. So a flow of rate weight w is told to it as one that moves 1/w of
+    the bytes and takes w times as much of each link.
     """
-    for pattern, paths, weights, _ in job.patterns():
-        chunks = pattern.chunks.astype(np.float64)
-        if paths.rate_weights is None:
-            yield weights, chunks
-        else:
-            yield weights * np.repeat(paths.rate_weights, np.diff(paths.offsets)), chunks / paths.rate_weights
+    one = np.broadcast_to(np.float64(1), len(pattern.source))
+    return one if paths.rate_weights is None else paths.rate_weights
 
 
 def least_of_each(values: Floats, offsets: Ints) -> Floats:

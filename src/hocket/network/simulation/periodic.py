@@ -36,7 +36,7 @@ _PROBED = 64  # messages that are tested before all are
 
 def never_contends(job: Job, options: SimulationOptions) -> bool:
     """Returns whether no link can be overloaded, however early or late ranks are; False also if that is unknown."""
-    if options.store_and_forward_bytes is not None:
+    if options.store_and_forward_bytes is not None or options.gap_seconds or options.eager_bytes:
         return False
     if sum(len(paths.links) for paths in job.paths) > _MOST_CROSSINGS:
         return False

@@ -198,9 +198,11 @@ class _Ranks:
         self.problem, self.queue = problem, queue
         self.network: _Fluid | _Forwarding | None = None
         self.send_seconds, self.receive_seconds = (problem[f"{each}_seconds"].tolist() for each in ("send", "receive"))
+        self.gap_seconds, self.eager_bytes = problem["gap_seconds"].tolist(), problem["eager_bytes"].tolist()
         self.records: list[tuple[float, ...]] | None = [] if record else None
         num_actors = len(problem["actor_job"])
         self.finished, self.worked_until = np.zeros(num_actors), np.zeros(num_actors)
+        self.next_send, self.next_receive = [0.0] * num_actors, [0.0] * num_actors
         self.ready: list[tuple[_Lane, float]] = []  # lanes that can start to work at this instant
         self.programs = _programs(problem)
         self.lanes = {
@@ -225,8 +227,13 @@ class _Ranks:
         for ahead, message in enumerate(sends, 1):
             size = num_bytes * float(self.problem["chunks"][message])
             travel = _Travel(message, lane.step, lane.piece, size)
-            if send_seconds:
-                self.queue.push(seconds + ahead * send_seconds, partial(self.send, travel))
+            handed_over = seconds + ahead * send_seconds
+            if self.is_eager(travel):
+                lane.done += 1
+                lane.until = max(lane.until, handed_over)
+            leaves = self.in_turn(self.next_send, lane.actor, handed_over)
+            if leaves > seconds:
+                self.queue.push(leaves, partial(self.send, travel))
             else:
                 self.send(travel, seconds)
         if self.is_gathered(lane):
@@ -238,6 +245,8 @@ class _Ranks:
 
     def has_left(self, travel: _Travel, seconds: float) -> None:
         travel.sent = seconds
+        if self.is_eager(travel):
+            return
         lane = self.lanes[int(self.problem["source"][travel.message]), travel.piece]
         lane.done += 1
         if self.is_gathered(lane):
@@ -248,15 +257,30 @@ class _Ranks:
             self.records.append((travel.message, travel.step, travel.piece, travel.started, travel.sent, seconds))
         lane = self.lanes[int(self.problem["target"][travel.message]), travel.piece]
         receive_seconds = self.receive_seconds[lane.actor]
+        received = self.in_turn(self.next_receive, lane.actor, seconds)
         if lane.step == travel.step:
             lane.done += 1
-            lane.until = max(lane.until, seconds) + receive_seconds
+            lane.until = max(lane.until, received) + receive_seconds
             if self.is_gathered(lane):
                 self.work(lane, seconds)
         else:
             key = (lane.actor, lane.piece, travel.step)
             done, until = self.early.get(key, (0, 0.0))
-            self.early[key] = done + 1, max(until, seconds) + receive_seconds
+            self.early[key] = done + 1, max(until, received) + receive_seconds
+
+    def is_eager(self, travel: _Travel) -> bool:
+        """Returns whether its sender goes on as soon as the message is handed over."""
+        most: float = self.eager_bytes[travel.message]
+        return most > 0 and travel.num_bytes <= most
+
+    def in_turn(self, after: list[float], actor: int, seconds: float) -> float:
+        """Returns when an actor may send or receive what it could now: a gap after what came before."""
+        gap: float = self.gap_seconds[actor]
+        if not gap:
+            return seconds
+        begin = max(seconds, after[actor])
+        after[actor] = begin + gap
+        return begin
 
     def is_gathered(self, lane: _Lane) -> bool:
         _, _, sends, num_receives, _ = self.programs[lane.actor][lane.entry]

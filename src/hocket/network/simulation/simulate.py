@@ -133,7 +133,9 @@ def simulate(
         return _result(Run(schedule, num_bytes), topology, job, level, seconds, options, messages)
     few, stands = job, np.arange(schedule.num_ranks)
     if options.store_and_forward_bytes is None:  # collapsing does not keep the order of simultaneous packets
-        few, work, stands = collapsed(job, topology.seconds, work, ordered=options.send_seconds > 0)
+        few, work, stands = collapsed(
+            job, topology.seconds, work, ordered=options.send_seconds + options.gap_seconds > 0
+        )
     found = None
     if any(times > 1 for _, times in job.traffic.repeats) and never_contends(few, options):
         found = ready_times(few, options, work)
@@ -146,8 +148,10 @@ def simulate(
 
 def _pieces_make_no_difference(job: Job, work: tuple[Floats, ...], options: SimulationOptions) -> bool:
     """Returns whether pieces do not affect the time: one step without work, where no rank waits for a first piece."""
-    overheads = options.send_seconds or options.receive_seconds or options.store_and_forward_bytes is not None
-    return job.traffic.num_steps <= 1 and not overheads and not any(seconds.any() for seconds in work)
+    overheads = options.send_seconds or options.receive_seconds or options.gap_seconds or options.eager_bytes
+    if overheads or options.store_and_forward_bytes is not None:
+        return False
+    return job.traffic.num_steps <= 1 and not any(seconds.any() for seconds in work)
 
 
 def simulate_together(
@@ -233,11 +237,14 @@ def _by_steps(job: Job, options: SimulationOptions) -> float:
 
 
 def _overheads(job: Job, options: SimulationOptions, source: Ints, target: Ints) -> float:
-    """Returns the overheads of the rank that sends most messages and of the one that receives most."""
-    if not (options.send_seconds or options.receive_seconds):
+    """Returns the overheads and gaps of the rank that sends most messages and of the one that receives most."""
+    if not (options.send_seconds or options.receive_seconds or options.gap_seconds):
         return 0.0
-    sent, received = (float(np.bincount(ends[~job.switches[ends]]).max(initial=0)) for ends in (source, target))
-    return sent * options.send_seconds + received * options.receive_seconds
+    total = 0.0
+    for ends, seconds in ((source, options.send_seconds), (target, options.receive_seconds)):
+        most = float(np.bincount(ends[~job.switches[ends]]).max(initial=0))
+        total += seconds + (most - 1) * max(seconds, options.gap_seconds) if most else 0.0
+    return total
 
 
 def _result(
