@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Prediction(Answer):
     """The predicted time of a collective on a network; sizes in bytes, times in seconds, rates in bytes per second.
 
-    bound_seconds: the time that no algorithm can beat; ratio: the time divided by it. algbw: the size divided by the
+    bound_seconds: the time that no algorithm can beat; ratio: the time divided by it. num_idle: nodes that are no ranks
+    and may not forward, in the bound as in the simulation, such as idle accelerators. algbw: the size divided by the
     time; busbw: algbw times a factor that makes it comparable with the bandwidth of links. groups, dims: of an
     algorithm that takes them. changes: the constants that differ from their defaults. overhead_seconds: what each
     message costs its sender and its receiver, which the bound leaves out. bandwidth, latency, reduction and contention
@@ -46,6 +47,7 @@ class Prediction(Answer):
     overhead_seconds: float
     seconds: float
     bound_seconds: float
+    num_idle: int
     ratio: float | None
     algbw: float | None
     busbw: float | None

@@ -180,6 +180,7 @@ def row_of_loads(
     return {
         "seconds": result.seconds,
         "bound_seconds": bound,
+        "num_idle": int((~network.forwards).sum() - (~network.forwards)[network.ranks].sum()),
         "ratio": result.seconds / bound if bound else None,
         "algbw": algbw,
         "busbw": None if algbw is None else algbw * kind.bus_factor(network.num_ranks),

@@ -100,8 +100,9 @@ def sentences(row: dict[str, Any]) -> list[str]:
         lines.append(f"algbw {name_bandwidth(row['algbw'])}, busbw {name_bandwidth(row['busbw'])}")
     if row["bound_seconds"]:
         alone = ", without the overhead" if row["overhead_seconds"] else ""
+        idle = f", where {name_count(row['num_idle'], 'idle accelerator')} may not forward" if row["num_idle"] else ""
         lines.append(
-            f"lower bound of any algorithm on this network{alone}: {name_seconds(row['bound_seconds'])}; "
+            f"lower bound of any algorithm on this network{alone}{idle}: {name_seconds(row['bound_seconds'])}; "
             f"this time is {row['ratio']:.2f} times the bound"
         )
     names_of_parts = ("bandwidth", "latency", "reduction", "contention")
