@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
                 raise ValueError(f"{option} belongs to algorithms; found {arguments.algorithm!r}; leave it out")
             if option == "--msccl":
                 text = msccl.write(shown.schedule, shown.name)
-            else:  # The executor tells plans that one program uses by their names.
+            else:
                 text = mscclpp.write(shown.schedule, f"{shown.schedule.collective}_{shown.name}")
             saving.write(file, text)
             say_written(file)
