@@ -129,7 +129,13 @@ def test_step_by_step_schedules(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main([*command, "--tuple", "3,2,4"]) == 1
     assert "no schedule has 3 chunks per block, 2 steps, 4 rounds" in capsys.readouterr().out
     assert main(["optimum", "gather", "--topology", "ring:6", "--matching", "2", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["num_steps"] == 5
+    matched = json.loads(capsys.readouterr().out)
+    assert (matched["num_steps"], matched["root"]) == (5, 0)
+    for search in (["--matching", "1"], ["--tuple", "1,2,2"]):
+        assert main(["optimum", "broadcast", "--topology", "ring:4", "--root", "9", *search]) == 2
+        assert "expected a root from 0 to 3, found 9" in capsys.readouterr().err
+        assert main(["optimum", "all_gather", "--topology", "ring:1", *search]) == 2
+        assert "expected 2 ranks or more, found 1" in capsys.readouterr().err
     found = stepwise("broadcast", topology="hypercube:3", chunks=1)
     assert isinstance(found, StepSchedule) and found.num_steps == 3
     with pytest.raises(ValueError, match="one of them"):
