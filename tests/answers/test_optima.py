@@ -91,6 +91,30 @@ def test_simulate_and_explain_take_it_with_a_topology() -> None:
         cases_of("all_to_all", ["ring:4"], algorithms=["synthesised"])
 
 
+def test_show_and_verify_take_it_with_a_topology(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = str(tmp_path / "plan.json")
+    command = ["synthesised", "--topology", "torus:3x3", "--collective", "broadcast"]
+    assert main(["show", *command, "--root", "4", "--mscclpp", plan]) == 0
+    assert "broadcast synthesised, 9 ranks, root 4" in capsys.readouterr().out
+    assert main(["verify", plan]) == 0
+    capsys.readouterr()
+    assert main(["verify", *command, "--json"]) == 0
+    (proved,) = json.loads(capsys.readouterr().out)["algorithms"]
+    assert (proved["ranks"], proved["num_schedules"]) == ([9], 9)
+    assert hocket.show("synthesised", topology="ring:64").num_ranks == 64
+    assert hocket.show("synthesised", 4, topology="ring:8").collective == "all_reduce"
+    assert hocket.verify("synthesised", 4, topology=hocket.topology("ring:8")).algorithms[0].ranks == (4,)
+    for view in (hocket.show, hocket.verify):
+        with pytest.raises(ValueError, match="only synthesised is made for a network; found ring; leave it out"):
+            view("ring", topology="ring:8")
+    with pytest.raises(ValueError, match="expected one rank count, or none for all ranks; found 3"):
+        hocket.verify("synthesised", "2-4", topology="ring:8")
+    with pytest.raises(ValueError, match=r"found 'ring:4'"):
+        hocket.show("broadcast", topology="ring:4")
+    assert main(["show", "synthesised"]) == 2
+    assert "hocket show, verify, simulate and explain take it with --topology" in capsys.readouterr().err
+
+
 def test_forests_are_kept_and_broken_files_ignored(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = hocket.synthesise("all_gather", topology="mesh:3x3")
     (file,) = own_cache.iterdir()

@@ -173,6 +173,27 @@ def synthesise(
     return Synthesis.of(made.optimum, num_steps=made.schedule.num_steps, schedule=made.schedule)
 
 
+def synthesised_named(
+    algorithm: object,
+    collective: str | None,
+    ranks: int | None,
+    *,
+    topology: "str | Network | Topology",
+    root: int | None = None,
+) -> "tuple[Algorithm, int]":
+    """Returns the algorithm "synthesised" for a network, of all_reduce if no collective is given, and its rank count.
+
+    Raises ValueError if `algorithm` is another one, and what `optimum` raises.
+    """
+    from hocket.answers.synthesis.synthesised_algorithm import SYNTHESISED, algorithm_of, made_for
+
+    if algorithm != SYNTHESISED:
+        found = "none" if algorithm is None else algorithm
+        raise ValueError(f"topology: only {SYNTHESISED} is made for a network; found {found!s}; leave it out")
+    made = made_for(_optimum_of(collective or "all_reduce", ranks, topology, root, (), False))
+    return algorithm_of(made), made.schedule.num_ranks
+
+
 def _optimum_of(
     collective: str,
     ranks: int | None,

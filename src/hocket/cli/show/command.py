@@ -31,7 +31,7 @@ _OPTIONS = {  # the views that accept an option, if not all do
     "tuner_file": ("choice",),
     "axes": ("mesh",),
     "nodes": ("mesh",),
-    "topology": ("topology",),
+    "topology": (_ALGORITHMS, "topology"),
     "subject": ("topology", "pipeline"),
     "microbatches": ("pipeline",),
     "chunks": ("pipeline",),
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hocket.cli.writable import say_written
     from hocket.schedule import msccl, mscclpp
 
-    names = ("collective", "ranks", "root", "groups", "dims")
+    names = ("collective", "ranks", "root", "groups", "dims", "topology")
     shown = show(arguments.algorithm, **{name: getattr(arguments, name) for name in names})
     breach = None if isinstance(shown, ShownCollective) else shown.breach
     for option, file in (("--msccl", arguments.msccl), ("--mscclpp", arguments.mscclpp)):
