@@ -1,6 +1,7 @@
 """hocket.optimum and hocket.synthesise: what they say, what they keep, and that what they make runs."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +144,24 @@ def test_the_command_prints_json_and_refuses(capsys: pytest.CaptureFixture[str])
     assert "every pair of ranks has data of its own" in capsys.readouterr().err
     assert main(["optimum", "all_gather", "--root", "1", "--topology", "ring:6"]) == 2
     assert main(["optimum", "all_gather", "--matching", "1", "--forwarding", "--topology", "ring:6"]) == 2
+
+
+@pytest.mark.parametrize("call", [hocket.optimum, hocket.synthesise, hocket.simulate])
+def test_arguments_of_a_wrong_type_are_told(call: Callable[..., object]) -> None:
+    for options, message in (
+        ({"topology": 5}, "topology: expected KIND:ARGS, a file, or what hocket.topology returns; found 5"),
+        ({"topology": "ring:4", "ranks": "3"}, "ranks: expected a number of ranks, such as 4; found '3'"),
+        ({"topology": "ring:4", "root": "1"}, "root: expected a rank, such as 0; found '1'"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call("broadcast", **options)
+
+
+def test_what_cannot_be_written_is_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "gather.xml"
+    for search in ([], ["--matching", "1"]):
+        assert main(["optimum", "gather", "--topology", "ring:4", *search, "--msccl", str(file), "--json"]) == 2
+        assert "a collective that it has" in json.loads(capsys.readouterr().out)["error"] and not file.exists()
 
 
 def test_step_by_step_schedules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

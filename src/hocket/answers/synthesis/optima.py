@@ -203,11 +203,12 @@ def _optimum_of(
     forwarding: bool,
 ) -> "Optimum":
     from hocket.answers.network_options import topology_of
+    from hocket.answers.quantities import read_num_ranks
     from hocket.answers.simulation_case import check_collective, root_of
     from hocket.network import find_optimum
     from hocket.schedule import find_collective_name
 
     name = find_collective_name(collective) or collective
     check_collective(name)
-    found = topology_of(named_network(topology), links, ranks)
+    found = topology_of(named_network(topology), links, None if ranks is None else read_num_ranks(ranks))
     return find_optimum(found, name, root_of(name, root), forwarding=forwarding)

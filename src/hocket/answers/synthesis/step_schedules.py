@@ -64,13 +64,14 @@ def stepwise(
     ranks are not linked directly.
     """
     from hocket.answers.network_options import topology_of
+    from hocket.answers.quantities import read_num_ranks
     from hocket.answers.simulation_case import root_of
     from hocket.network import lanes_of, match_links, rounds_of, search_tuple
     from hocket.schedule import find_collective, find_collective_name, verify
 
     if (rounds is None) == (chunks is None):
         raise ValueError(f"expected rounds (--tuple) or chunks (--matching), one of them; found {rounds} and {chunks}")
-    found = topology_of(named_network(topology), links, ranks)
+    found = topology_of(named_network(topology), links, None if ranks is None else read_num_ranks(ranks))
     name = find_collective_name(collective) or collective
     at, lanes, made = root_of(name, root), lanes_of(found), None
     if rounds is not None:
