@@ -92,6 +92,14 @@ def test_simulate_and_explain_take_it_with_a_topology() -> None:
         cases_of("all_to_all", ["ring:4"], algorithms=["synthesised"])
 
 
+def test_where_idle_accelerators_forward_the_bound_counts_them() -> None:
+    made = hocket.synthesise("all_gather", 4, topology="dgx-1v:1", forwarding=True)
+    assert "on dgx-1v:1, idle accelerators forward, latencies 0" in str(made)
+    found = hocket.simulate("all_gather", "4G", topology=made.network, algorithm=made.algorithm)
+    assert 1 <= found.ratio < 1.02
+    assert found.seconds < 0.8 * hocket.simulate("all_gather", "4G", 4, topology="dgx-1v:1").bound_seconds
+
+
 def test_show_and_verify_take_it_with_a_topology(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = str(tmp_path / "plan.json")
     command = ["synthesised", "--topology", "torus:3x3", "--collective", "broadcast"]

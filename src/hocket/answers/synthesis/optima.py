@@ -1,7 +1,7 @@
 """The best bandwidth that a collective can have on a network, its bottleneck cut, and a schedule that reaches it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -111,10 +111,17 @@ class Synthesis(BestBandwidth):
     num_steps: int
     schedule: "Schedule" = field(compare=False)
 
-    @property
+    @cached_property
     def network(self) -> "Topology":
-        """The topology, with the paths that the schedule counts on."""
-        return self._made.network
+        """The topology, with the paths that the schedule counts on. With forwarding, idle accelerators forward."""
+        import numpy as np
+
+        made = self._made.network
+        if not self.forwarding:
+            return made
+        forwards = np.ones(made.num_nodes, bool)
+        forwards[made.ranks] = made.forwards[made.ranks]
+        return replace(made, forwards=forwards)
 
     @cached_property
     def algorithm(self) -> "Algorithm":
