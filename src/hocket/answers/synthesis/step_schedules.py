@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 class StepSchedule(Answer):
     """A schedule of so many chunks per block and steps, proved, or that there is none.
 
-    root: None if there is none. method: "tuple", searched by a solver, or "matching". rounds: of all steps; in a round
-    a link carries a chunk per lane. schedule: None if there is none; then the solver has proved that.
+    root: None if there is none. method: "tuple", searched by a solver, or "matching". rounds: of all steps, one after
+    the other; in a round a link carries a chunk per lane. schedule: None if there is none; then the solver has proved
+    that.
     """
 
     collective: str
