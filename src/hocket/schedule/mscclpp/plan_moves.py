@@ -81,7 +81,9 @@ def has_packets(op: PlanOp) -> bool:
 def parts_of_chunk(plan: ExecutionPlan, source: str) -> int:
     """Into how many parts groups of thread blocks cut a chunk, so that each part belongs to one of them.
 
-    ScheduleError if all parts of the plan's buffers and ops are too many.
+    They do so if the bytes of a chunk are a multiple of 16 times this number. Otherwise the executor's groups cut
+    elsewhere, each at a place of its own, and what is proved here need not hold. ScheduleError if all parts of the
+    plan's buffers and ops are too many.
     """
     ops = [op for gpu in plan.gpus for tb in gpu.threadblocks for op in tb.ops]
     parts = lcm(*(op.tbg_info.tbg_size for op in ops if isinstance(op.tbg_info, GroupPart)))
