@@ -88,6 +88,9 @@ def test_simulate_and_explain_take_it_with_a_topology() -> None:
     assert found.algbw == pytest.approx(346.67e9, rel=0.02) and found.num_steps == 6
     told = hocket.explain("all_gather", "1G", topology="ring:5", algorithm="synthesised")
     assert "synthesised" in {one.algorithm for one in told.candidates} and told.asked == ("synthesised",)
+    hocket.synthesise("all_gather", topology="line:5")
+    told = hocket.explain("all_gather", "1G", topology="ring:5")
+    assert "synthesised" not in {one.algorithm for one in told.candidates}
     with pytest.raises(ValueError, match="all_to_all has no known optimum"):
         cases_of("all_to_all", ["ring:4"], algorithms=["synthesised"])
 

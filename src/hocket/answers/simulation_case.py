@@ -356,7 +356,7 @@ def candidates(
     by_digest: dict[str, str] = {}
     on_hosts = groups_on(network)
     for (kind, name), one in sorted(ALGORITHMS.items()):
-        if kind == collective and one.allows(num_ranks):
+        if kind == collective and name != SYNTHESISED and one.allows(num_ranks):  # It was made for another network.
             stays = name in asked or not is_built_in(one.source) or any(one.taken(groups, dims).values())
             key = name if stays else one.build(num_ranks, **one.taken(on_hosts)).digest
             by_digest.setdefault(key, name)
