@@ -11,6 +11,7 @@ import hocket
 from hocket.answers import StepSchedule, cases_of, stepwise
 from hocket.answers.synthesis.synthesised_algorithm import synthesised_on
 from hocket.cli import main
+from hocket.errors import TopologyError
 from hocket.network import parse
 from hocket.runtime import cache
 from hocket.schedule import msccl, verify
@@ -93,6 +94,15 @@ def test_simulate_and_explain_take_it_with_a_topology() -> None:
     assert "synthesised" not in {one.algorithm for one in told.candidates}
     with pytest.raises(ValueError, match="all_to_all has no known optimum"):
         cases_of("all_to_all", ["ring:4"], algorithms=["synthesised"])
+
+
+def test_ranks_behind_idle_accelerators_are_told_of_forwarding() -> None:
+    line = hocket.topology("dgx-1v:1,pcie=no").topology.place([0, 7])
+    with pytest.raises(
+        TopologyError, match=r"disconnected: .*; accelerators that are no ranks forward only with --for"
+    ):
+        hocket.optimum("all_gather", topology=line)
+    assert hocket.optimum("all_gather", topology=line, forwarding=True).algbw > 0
 
 
 def test_where_idle_accelerators_forward_the_bound_counts_them() -> None:

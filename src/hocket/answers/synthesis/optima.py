@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hocket.answers.answer import Answer
 from hocket.answers.networks import Network, named_network
+from hocket.errors import TopologyError
 
 if TYPE_CHECKING:
     from hocket.algorithms import Algorithm
@@ -218,4 +219,10 @@ def _optimum_of(
     name = find_collective_name(collective) or collective
     check_collective(name)
     found = topology_of(named_network(topology), links, None if ranks is None else read_num_ranks(ranks))
-    return find_optimum(found, name, root_of(name, root), forwarding=forwarding)
+    try:
+        return find_optimum(found, name, root_of(name, root), forwarding=forwarding)
+    except TopologyError as error:
+        if forwarding or found.usable_links.all():
+            raise
+        hint = "accelerators that are no ranks forward only with --forwarding (forwarding=True)"
+        raise TopologyError(f"{error}; {hint}") from None
