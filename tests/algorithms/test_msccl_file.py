@@ -59,15 +59,13 @@ def test_a_plan_is_an_algorithm_like_any_other(tmp_path: Path, capsys: pytest.Ca
     assert main(["show", "ring", "--collective", "all_reduce", "-n", "4", "--mscclpp", file]) == 0
     capsys.readouterr()
     (one,) = find(file, "all_reduce")
-    assert (one.name, one.source) == (
-        "all_reduce_ring",
-        f"{file}:1",
-    ) and "MSCCL++ plan for 4 GPUs with 4 thread blocks" in one.doc
+    assert one.name.startswith("all_reduce_ring_") and one.source == f"{file}:1"
+    assert "MSCCL++ plan for 4 GPUs with 4 thread blocks" in one.doc
     assert check_schedule(one).labels == {"same_on_all_ranks"}
-    assert find(f"{file}:all_reduce_ring")[0].collective == "all_reduce"
+    assert find(f"{file}:{one.name}")[0].collective == "all_reduce"
     assert main(["verify", file, "--json"]) == 0
     (proof,) = json.loads(capsys.readouterr().out)["algorithms"]
-    assert (proof["name"], proof["ranks"], proof["num_schedules"]) == ("all_reduce_ring", [4], 1)
+    assert (proof["name"], proof["ranks"], proof["num_schedules"]) == (one.name, [4], 1)
     wrong = tmp_path / "wrong.json"
     wrong.write_text(Path(file).read_text().replace('"name":"res"', '"name":"what"'))
     with pytest.raises(ScheduleError, match=r"wrong.json: gpu 0, tb 0, op 8 \(what\): expected an op among"):

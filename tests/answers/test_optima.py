@@ -1,6 +1,7 @@
 """hocket.optimum and hocket.synthesise: what they say, what they keep, and that what they make runs."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import hocket
 from hocket.answers import StepSchedule, cases_of, stepwise
 from hocket.answers.synthesis.synthesised_algorithm import synthesised_on
 from hocket.cli import main
+from hocket.errors import TopologyError
 from hocket.network import parse
 from hocket.runtime import cache
 from hocket.schedule import msccl, verify
@@ -87,8 +89,52 @@ def test_simulate_and_explain_take_it_with_a_topology() -> None:
     assert found.algbw == pytest.approx(346.67e9, rel=0.02) and found.num_steps == 6
     told = hocket.explain("all_gather", "1G", topology="ring:5", algorithm="synthesised")
     assert "synthesised" in {one.algorithm for one in told.candidates} and told.asked == ("synthesised",)
+    hocket.synthesise("all_gather", topology="line:5")
+    told = hocket.explain("all_gather", "1G", topology="ring:5")
+    assert "synthesised" not in {one.algorithm for one in told.candidates}
     with pytest.raises(ValueError, match="all_to_all has no known optimum"):
         cases_of("all_to_all", ["ring:4"], algorithms=["synthesised"])
+
+
+def test_ranks_behind_idle_accelerators_are_told_of_forwarding() -> None:
+    line = hocket.topology("dgx-1v:1,pcie=no").topology.place([0, 7])
+    with pytest.raises(
+        TopologyError, match=r"disconnected: .*; accelerators that are no ranks forward only with --for"
+    ):
+        hocket.optimum("all_gather", topology=line)
+    assert hocket.optimum("all_gather", topology=line, forwarding=True).algbw > 0
+
+
+def test_where_idle_accelerators_forward_the_bound_counts_them() -> None:
+    made = hocket.synthesise("all_gather", 4, topology="dgx-1v:1", forwarding=True)
+    assert "on dgx-1v:1, idle accelerators forward, latencies 0" in str(made)
+    found = hocket.simulate("all_gather", "4G", topology=made.network, algorithm=made.algorithm)
+    assert 1 <= found.ratio < 1.02
+    assert found.seconds < 0.8 * hocket.simulate("all_gather", "4G", 4, topology="dgx-1v:1").bound_seconds
+
+
+def test_show_and_verify_take_it_with_a_topology(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = str(tmp_path / "plan.json")
+    command = ["synthesised", "--topology", "torus:3x3", "--collective", "broadcast"]
+    assert main(["show", *command, "--root", "4", "--mscclpp", plan]) == 0
+    assert "broadcast synthesised, 9 ranks, root 4" in capsys.readouterr().out
+    assert main(["verify", plan]) == 0
+    capsys.readouterr()
+    assert main(["verify", *command, "--json"]) == 0
+    (proved,) = json.loads(capsys.readouterr().out)["algorithms"]
+    assert (proved["ranks"], proved["num_schedules"]) == ([9], 9)
+    assert hocket.show("synthesised", topology="ring:64").num_ranks == 64
+    assert hocket.show("synthesised", 4, topology="ring:8").collective == "all_reduce"
+    assert hocket.verify("synthesised", 4, topology=hocket.topology("ring:8")).algorithms[0].ranks == (4,)
+    for view in (hocket.show, hocket.verify):
+        with pytest.raises(ValueError, match="only synthesised is made for a network; found ring; leave it out"):
+            view("ring", topology="ring:8")
+    with pytest.raises(ValueError, match="expected one rank count, or none for all ranks; found 3"):
+        hocket.verify("synthesised", "2-4", topology="ring:8")
+    with pytest.raises(ValueError, match=r"found 'ring:4'"):
+        hocket.show("broadcast", topology="ring:4")
+    assert main(["show", "synthesised"]) == 2
+    assert "hocket show, verify, simulate and explain take it with --topology" in capsys.readouterr().err
 
 
 def test_forests_are_kept_and_broken_files_ignored(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,6 +167,24 @@ def test_the_command_prints_json_and_refuses(capsys: pytest.CaptureFixture[str])
     assert main(["optimum", "all_gather", "--matching", "1", "--forwarding", "--topology", "ring:6"]) == 2
 
 
+@pytest.mark.parametrize("call", [hocket.optimum, hocket.synthesise, hocket.simulate])
+def test_arguments_of_a_wrong_type_are_told(call: Callable[..., object]) -> None:
+    for options, message in (
+        ({"topology": 5}, "topology: expected KIND:ARGS, a file, or what hocket.topology returns; found 5"),
+        ({"topology": "ring:4", "ranks": "3"}, "ranks: expected a number of ranks, such as 4; found '3'"),
+        ({"topology": "ring:4", "root": "1"}, "root: expected a rank, such as 0; found '1'"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call("broadcast", **options)
+
+
+def test_what_cannot_be_written_is_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "gather.xml"
+    for search in ([], ["--matching", "1"]):
+        assert main(["optimum", "gather", "--topology", "ring:4", *search, "--msccl", str(file), "--json"]) == 2
+        assert "a collective that it has" in json.loads(capsys.readouterr().out)["error"] and not file.exists()
+
+
 def test_step_by_step_schedules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["optimum", "all_gather", "--topology", "dgx-1v:1"]
     file = tmp_path / "two.xml"
@@ -129,7 +193,13 @@ def test_step_by_step_schedules(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main([*command, "--tuple", "3,2,4"]) == 1
     assert "no schedule has 3 chunks per block, 2 steps, 4 rounds" in capsys.readouterr().out
     assert main(["optimum", "gather", "--topology", "ring:6", "--matching", "2", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["num_steps"] == 5
+    matched = json.loads(capsys.readouterr().out)
+    assert (matched["num_steps"], matched["root"]) == (5, 0)
+    for search in (["--matching", "1"], ["--tuple", "1,2,2"]):
+        assert main(["optimum", "broadcast", "--topology", "ring:4", "--root", "9", *search]) == 2
+        assert "expected a root from 0 to 3, found 9" in capsys.readouterr().err
+        assert main(["optimum", "all_gather", "--topology", "ring:1", *search]) == 2
+        assert "expected 2 ranks or more, found 1" in capsys.readouterr().err
     found = stepwise("broadcast", topology="hypercube:3", chunks=1)
     assert isinstance(found, StepSchedule) and found.num_steps == 3
     with pytest.raises(ValueError, match="one of them"):

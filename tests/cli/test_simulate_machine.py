@@ -86,3 +86,5 @@ def test_the_end_of_each_rank_is_told(capsys: pytest.CaptureFixture[str]) -> Non
     ends = row["rank_seconds"]
     assert ends == sorted(ends) and len(set(ends)) == 5 and ends[-1] == row["seconds"]
     assert json_of(capsys, "simulate", "all_reduce", "--machine", "h100:1")["rank_seconds"] is None
+    switches = ("--topology", "dgx-h100:1,reduces=yes", "--algorithm", "in_switches")
+    assert len(json_of(capsys, "simulate", "all_reduce", *switches)["rank_seconds"]) == 8

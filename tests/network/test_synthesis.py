@@ -254,12 +254,57 @@ def test_matching_needs_as_few_steps_as_links_allow(collective: str) -> None:
             assert schedule.num_steps == -(-(topology.num_ranks - 1) * chunks // degree)
 
 
+# Published by TACOS: the shape, GiB/s along both dimensions, the latency in us, MiB in all, and the time in us.
+_UNEQUAL = [
+    ((5, 5), (50, 75), 0.5, 1024, 8005.0),
+    ((8, 5), (80, 35), 1.0, 1024, 8595.43),
+    ((7, 10), (16, 73), 1.5, 4096, 44612.47),
+]
+
+
+@pytest.mark.slow(reason="thousands of pieces, which only compiled code simulates quickly")
+@pytest.mark.parametrize(("shape", "speeds", "latency", "mebibytes", "microseconds"), _UNEQUAL)
+def test_links_of_unequal_bandwidths_are_matched(
+    shape: tuple[int, int], speeds: tuple[int, int], latency: float, mebibytes: int, microseconds: float
+) -> None:
+    mesh = parse(f"mesh:{shape[0]}x{shape[1]},latency={latency}us")
+    in_row = np.abs(mesh.link_source - mesh.link_target) == 1
+    topology = replace(mesh, bytes_per_second=np.where(in_row, speeds[1], speeds[0]) * 2.0**30)
+    schedule = match_links(topology, "all_gather", 1)
+    verify(schedule)
+    assert simulate(schedule, topology, mebibytes * 2.0**20).seconds * 1e6 == pytest.approx(microseconds, rel=0.01)
+
+
+def test_double_links_carry_twice_as_much() -> None:
+    """Without the nodes that are no ranks: PCIe switches, CPUs and cards."""
+    topology = parse("dgx-1v:1")
+    schedule = match_links(topology, "scatter", 2)
+    verify(schedule)
+    lanes, carried = lanes_of(topology), dict[tuple[int, int], int]()
+    for step in schedule.steps():
+        for pair in zip(step.src.tolist(), step.dst.tolist(), strict=True):
+            carried[pair] = carried.get(pair, 0) + 1
+    assert max(number / lanes[pair] for pair, number in carried.items()) <= 3  # 14 chunks over 6 lanes
+
+
 def test_searches_refuse_what_they_cannot_do() -> None:
     with pytest.raises(ValueError, match="expected one of"):
         match_links(parse("ring:4"), "all_to_all", 1)
-    with pytest.raises(TopologyError, match="only ranks, linked directly"):
-        match_links(parse("switch:4"), "all_gather", 1)
-    with pytest.raises(TopologyError, match="only links to switches"):
-        lanes_of(parse("switch:4"))
     with pytest.raises(ValueError, match="a round or more per step"):
         search_tuple("all_gather", lanes_of(parse("ring:4")), 4, 1, 3, 2)
+    with pytest.raises(ValueError, match="expected 1 chunk per block or more"):
+        match_links(parse("ring:4"), "all_gather", 0)
+    for root in (-1, 4):
+        with pytest.raises(ValueError, match=f"expected a root from 0 to 3, found {root}"):
+            match_links(parse("ring:4"), "broadcast", 1, root=root)
+        with pytest.raises(ValueError, match=f"expected a root from 0 to 3, found {root}"):
+            search_tuple("broadcast", lanes_of(parse("ring:4")), 4, 1, 2, 2, root=root)
+    alone = parse("ring:4").place([0])
+    with pytest.raises(ValueError, match="expected 2 ranks or more"):
+        match_links(alone, "all_gather", 1)
+    with pytest.raises(ValueError, match="expected 2 ranks or more"):
+        search_tuple("all_gather", lanes_of(alone), 1, 1, 1, 1)
+    apart = parse("ring:6").place([0, 1, 3])
+    for topology, missing in ((parse("switch:4"), "rank0 to rank1"), (apart, "rank0 to rank3")):
+        with pytest.raises(TopologyError, match=f"without switches, .*; found none from {missing}"):
+            match_links(topology, "all_gather", 1)

@@ -292,7 +292,7 @@ def test_packets_are_passed_on() -> None:
             ('"upkt"', '"copy"'),
             r"gpu 0, tb 2, op 0 \(copy\): expected only packets in scratch where a plan has packets",
         ),
-        (('"memory"', '"port"'), r"op 0 \(ppkt\): expected channel_type memory; found"),
+        (('"memory"', '"port"'), r"op 0 \(ppkt\): expected channel_type memory; a port .*; found 'port'"),
     ],
 )
 def test_packets_that_are_refused(change: tuple[str, str], message: str) -> None:

@@ -109,10 +109,11 @@ def _unknown(reference: str, collective: str | None, known: Collection[Algorithm
     """The error for an algorithm that is not among those known; with a path, these are the algorithms of that file."""
     names = sorted(one.name for one in known if one.collective == collective)
     if reference == "synthesised":
-        kind = f"{collective!r}" if collective else "a collective"
+        kind = repr(collective) if collective else "COLLECTIVE"
         return ValueError(
             f"synthesised: it is made for one network, and none is given; call hocket.synthesise({kind}, "
-            "topology=...) on every rank before, or run a file: hocket optimum ... --topology ... --msccl FILE.xml"
+            "topology=...) on every rank before, or run a file: hocket optimum COLLECTIVE --topology ... --msccl "
+            "FILE.xml; hocket show, verify, simulate and explain take it with --topology"
         )
     if not path:
         names = names or sorted({one.name for one in known})  # With their collectives, the names would fill the screen.

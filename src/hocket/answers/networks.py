@@ -107,5 +107,10 @@ def topology(named: "str | Topology", ranks: int | None = None, *, links: str | 
 
 
 def named_network(given: "str | Network | Topology") -> "str | Topology":
-    """Returns what a simulation takes: a name, or the topology of what `topology` returned."""
-    return given.topology if isinstance(given, Network) else given
+    """Returns what a simulation takes: a name, or the topology of what `topology` returned. TypeError for others."""
+    from hocket.network import Topology
+
+    found = given.topology if isinstance(given, Network) else given
+    if not isinstance(found, str | Topology):
+        raise TypeError(f"topology: expected KIND:ARGS, a file, or what hocket.topology returns; found {found!r}")
+    return found

@@ -82,7 +82,8 @@ class Prediction(Answer):
         """
         ends = getattr(self.result, "rank_seconds", None)
         return self.row() | {
-            "rank_seconds": None if ends is None else ends.tolist(),
+            # Switches that reduce follow the ranks.
+            "rank_seconds": None if ends is None else ends[: self.num_ranks].tolist(),
             "others": [one.row() for one in self.others],
         }
 

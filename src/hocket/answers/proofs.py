@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from hocket.answers.answer import Answer
 from hocket.answers.limits import check_proved_ranks
+from hocket.answers.networks import Network
 from hocket.answers.quantities import ranks_of_layout, read_layout, read_rank_counts
+from hocket.answers.synthesis.optima import synthesised_named
 from hocket.errors import ResourceError, ScheduleError
 
 if TYPE_CHECKING:
     from hocket.algorithms import Algorithm
+    from hocket.network import Topology
     from hocket.schedule import Certificate
     from hocket.view import Terminal
 
@@ -117,17 +120,24 @@ def verify(
     collective: str | None = None,
     groups: Sequence[int] | None = None,
     dims: Sequence[int] | None = None,
+    topology: "str | Network | Topology | None" = None,
     progress: "Callable[[Iterator[Any], int], Iterator[Any]] | None" = None,
 ) -> Proof:
     """Proves an algorithm for rank counts, every root, and both alias modes. A broken law is in the result's failures.
 
     algorithm: what @hocket.algorithm returns, a name, FILE.py, FILE.py:NAME, FILE.xml or FILE.json; None means all
     built-in ones, or those of `collective`. ranks: 4, "1-16" (the default), "2,4,8", or numbers. groups, dims: for
-    algorithms that take them; they also set the number of ranks. progress wraps the iterator of finished jobs, whose
-    number it is given. Raises ValueError for a bad argument. A file that cannot run is a failure, too.
+    algorithms that take them; they also set the number of ranks. topology: the network for which "synthesised" is made,
+    of all_reduce if no collective is given. progress wraps the iterator of finished jobs, whose number it is given.
+    Raises ValueError for a bad argument. A file that cannot run is a failure, too.
     """
     layout = read_layout(groups, dims)
     given, there = dict(zip(("groups", "dims"), layout, strict=True)), ranks_of_layout(*layout)
+    if topology is not None:
+        only = [None] if ranks is None else read_rank_counts(ranks)
+        if len(only) > 1:
+            raise ValueError(f"topology: expected one rank count, or none for all ranks; found {len(only)}")
+        algorithm, ranks = synthesised_named(algorithm, collective, only[0], topology=topology)
     counts = read_rank_counts(there or "1-16" if ranks is None else ranks)
     if there is not None and len(counts) > 1:
         name = "dims" if groups is None else "groups"

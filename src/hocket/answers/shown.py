@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hocket.answers.answer import Answer
 from hocket.answers.limits import check_proved_ranks, laws_asked
+from hocket.answers.networks import Network
 from hocket.answers.quantities import ranks_of_layout, read_layout, read_num_ranks
 from hocket.answers.shown_collective import ShownCollective, show_collective
 from hocket.answers.simulation_case import root_of
+from hocket.answers.synthesis.optima import synthesised_named
 from hocket.overloads import overload
 
 if TYPE_CHECKING:
     from hocket.algorithms import Algorithm
+    from hocket.network import Topology
     from hocket.schedule import Schedule, Step
     from hocket.view import Terminal
 
@@ -103,6 +106,7 @@ def show(
     root: int | None = None,
     groups: Sequence[int] | None = None,
     dims: Sequence[int] | None = None,
+    topology: "str | Network | Topology | None" = None,
 ) -> ShownSchedule: ...
 def show(
     algorithm: "str | Algorithm | Schedule",
@@ -112,17 +116,20 @@ def show(
     root: int | None = None,
     groups: Sequence[int] | None = None,
     dims: Sequence[int] | None = None,
+    topology: "str | Network | Topology | None" = None,
 ) -> ShownSchedule | ShownCollective:
     """Returns the steps of an algorithm, or what a collective does, for 4 ranks unless it says otherwise.
 
     algorithm: a name, FILE.py, FILE.py:NAME, FILE.xml, FILE.json, what @hocket.algorithm returns, or a schedule; or
     the name of a collective, which shows what each rank holds before and after. collective: needed if several have an
     algorithm of this name; without it all_reduce is taken, if it has one. groups, dims: for algorithms that take them;
-    they also set the number of ranks. Raises ValueError for a bad argument. A broken law is in `breach`.
+    they also set the number of ranks. topology: the network for which "synthesised" is made. Raises ValueError for a
+    bad argument. A broken law is in `breach`.
     """
     named = _collective_named(algorithm)
     if named is not None:
-        for option, value in (("collective", collective), ("groups", groups), ("dims", dims)):
+        given = (("collective", collective), ("groups", groups), ("dims", dims), ("topology", topology))
+        for option, value in given:
             if value is not None:
                 raise ValueError(f"{named}: expected no {option}, which is for algorithms; found {value!r}")
         return show_collective(named, ranks, root)
@@ -134,6 +141,8 @@ def show(
     if isinstance(algorithm, Schedule):
         ranks, root = ranks or algorithm.num_ranks, root or algorithm.root or None
         algorithm = _of_schedule(algorithm)
+    if topology is not None:
+        algorithm, ranks = synthesised_named(algorithm, collective, ranks, topology=topology, root=root)
     found = find(algorithm, collective)
     kinds = [one.collective for one in found]
     kind = "all_reduce" if "all_reduce" in kinds else kinds[0]

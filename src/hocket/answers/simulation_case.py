@@ -4,6 +4,7 @@ import functools
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from hocket.answers.network_options import DEFAULT_LEVEL, read_links
@@ -305,12 +306,19 @@ def _named(one: "str | Algorithm", collective: str) -> "tuple[str, Algorithm | N
 
 
 def root_of(collective: str, root: int | None) -> int:
-    """Returns the root, 0 for None. Raises ValueError if one is given and the collective has none."""
+    """Returns the root, 0 for None. Raises ValueError if one is given and the collective has none, TypeError for a root
+    that is no whole number.
+    """
     from hocket.schedule import find_collective
 
-    if root is not None and not find_collective(collective).rooted:
+    if root is None:
+        return 0
+    if not find_collective(collective).rooted:
         raise ValueError(f"expected no root, because {collective} has none; found {root}")
-    return root or 0
+    try:
+        return index(root)
+    except TypeError:
+        raise TypeError(f"root: expected a rank, such as 0; found {root!r}") from None
 
 
 def check_collective(name: str) -> None:
@@ -349,7 +357,7 @@ def candidates(
     by_digest: dict[str, str] = {}
     on_hosts = groups_on(network)
     for (kind, name), one in sorted(ALGORITHMS.items()):
-        if kind == collective and one.allows(num_ranks):
+        if kind == collective and name != SYNTHESISED and one.allows(num_ranks):  # It was made for another network.
             stays = name in asked or not is_built_in(one.source) or any(one.taken(groups, dims).values())
             key = name if stays else one.build(num_ranks, **one.taken(on_hosts)).digest
             by_digest.setdefault(key, name)

@@ -2,7 +2,11 @@
 
 import argparse
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hocket.answers import Answer
+    from hocket.schedule import Schedule
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,9 +50,7 @@ def _tuple(text: str) -> tuple[int, int, int]:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the optimum. Raises ValueError for a bad argument, TopologyError for an impossible network."""
     from hocket.answers import Synthesis, optimum, synthesise
-    from hocket.cli.writable import check_writable, say_written
-    from hocket.schedule import msccl
-    from hocket.view import Terminal, saving
+    from hocket.cli.writable import check_writable
 
     if arguments.msccl is not None:
         check_writable(arguments.msccl)
@@ -56,14 +58,24 @@ def run(arguments: argparse.Namespace) -> int:
         return _step_by_step(arguments)
     find = optimum if arguments.msccl is None else synthesise
     found = find(arguments.collective, arguments.ranks, **_network_of(arguments), forwarding=arguments.forwarding)
+    _report(found, arguments, found.schedule if isinstance(found, Synthesis) else None, "synthesised")
+    return 0
+
+
+def _report(found: "Answer", arguments: argparse.Namespace, schedule: "Schedule | None", name: str) -> None:
+    """Prints an answer, and writes its schedule if a file is asked for. What cannot be written is not printed."""
+    from hocket.cli.writable import say_written
+    from hocket.schedule import msccl
+    from hocket.view import Terminal, saving
+
+    text = None if schedule is None or arguments.msccl is None else msccl.write(schedule, name)
     if arguments.json:
         print(json.dumps(found.as_json()))
     else:
         found.print(Terminal())
-    if isinstance(found, Synthesis):
-        saving.write(arguments.msccl, msccl.write(found.schedule, found.algorithm.name))
+    if text is not None:
+        saving.write(arguments.msccl, text)
         say_written(arguments.msccl)
-    return 0
 
 
 def _network_of(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -73,21 +85,10 @@ def _network_of(arguments: argparse.Namespace) -> dict[str, Any]:
 def _step_by_step(arguments: argparse.Namespace) -> int:
     """Prints what --tuple or --matching finds. Returns 1 if there is no such schedule."""
     from hocket.answers import stepwise
-    from hocket.cli.writable import say_written
-    from hocket.schedule import msccl
-    from hocket.view import Terminal, saving
 
     if arguments.forwarding:
         raise ValueError("--forwarding: only ranks take part in --tuple and --matching; leave it out")
     steps = {"rounds": arguments.tuple, "chunks": arguments.matching}
     found = stepwise(arguments.collective, arguments.ranks, **_network_of(arguments), **steps)
-    if arguments.json:
-        print(json.dumps(found.as_json()))
-    else:
-        found.print(Terminal())
-    if found.schedule is None:
-        return 1
-    if arguments.msccl is not None:
-        saving.write(arguments.msccl, msccl.write(found.schedule, found.method))
-        say_written(arguments.msccl)
-    return 0
+    _report(found, arguments, found.schedule, found.method)
+    return 1 if found.schedule is None else 0

@@ -10,6 +10,7 @@ from typing import Any
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `hocket verify`."""
     from hocket.cli.argument_types import add_layout, add_pipeline, collective_name, rank_counts
+    from hocket.cli.network_arguments import OneNetwork
 
     parser.add_argument(
         "algorithm",
@@ -27,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="rank counts (default 1-16, or that of --groups or --dims)",
     )
     add_layout(parser)
+    parser.add_argument(
+        "--topology", action=OneNetwork, metavar="KIND:ARGS", help="the network for which `synthesised` is made"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     pipeline = parser.add_argument_group("pipelines")
     pipeline.add_argument(
@@ -55,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         collective=arguments.collective,
         groups=arguments.groups,
         dims=arguments.dims,
+        topology=arguments.topology,
         progress=_with_progress,
     )
     if not proof.algorithms:
@@ -75,7 +80,7 @@ def _prove_pipeline(arguments: argparse.Namespace) -> int:
     from hocket.answers import pipeline
     from hocket.view import Terminal
 
-    for option in ("algorithm", "all", "collective", "groups", "dims"):
+    for option in ("algorithm", "all", "collective", "groups", "dims", "topology"):
         value = getattr(arguments, option)
         if value:
             given = repr(value) if option == "algorithm" else f"--{option}"

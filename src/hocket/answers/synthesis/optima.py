@@ -1,12 +1,13 @@
 """The best bandwidth that a collective can have on a network, its bottleneck cut, and a schedule that reaches it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from hocket.answers.answer import Answer
 from hocket.answers.networks import Network, named_network
+from hocket.errors import TopologyError
 
 if TYPE_CHECKING:
     from hocket.algorithms import Algorithm
@@ -111,10 +112,17 @@ class Synthesis(BestBandwidth):
     num_steps: int
     schedule: "Schedule" = field(compare=False)
 
-    @property
+    @cached_property
     def network(self) -> "Topology":
-        """The topology, with the paths that the schedule counts on."""
-        return self._made.network
+        """The topology, with the paths that the schedule counts on. With forwarding, idle accelerators forward."""
+        import numpy as np
+
+        made = self._made.network
+        if not self.forwarding:
+            return made
+        forwards = np.ones(made.num_nodes, bool)
+        forwards[made.ranks] = made.forwards[made.ranks]
+        return replace(made, forwards=forwards)
 
     @cached_property
     def algorithm(self) -> "Algorithm":
@@ -173,6 +181,27 @@ def synthesise(
     return Synthesis.of(made.optimum, num_steps=made.schedule.num_steps, schedule=made.schedule)
 
 
+def synthesised_named(
+    algorithm: object,
+    collective: str | None,
+    ranks: int | None,
+    *,
+    topology: "str | Network | Topology",
+    root: int | None = None,
+) -> "tuple[Algorithm, int]":
+    """Returns the algorithm "synthesised" for a network, of all_reduce if no collective is given, and its rank count.
+
+    Raises ValueError if `algorithm` is another one, and what `optimum` raises.
+    """
+    from hocket.answers.synthesis.synthesised_algorithm import SYNTHESISED, algorithm_of, made_for
+
+    if algorithm != SYNTHESISED:
+        found = "none" if algorithm is None else algorithm
+        raise ValueError(f"topology: only {SYNTHESISED} is made for a network; found {found!s}; leave it out")
+    made = made_for(_optimum_of(collective or "all_reduce", ranks, topology, root, (), False))
+    return algorithm_of(made), made.schedule.num_ranks
+
+
 def _optimum_of(
     collective: str,
     ranks: int | None,
@@ -182,11 +211,18 @@ def _optimum_of(
     forwarding: bool,
 ) -> "Optimum":
     from hocket.answers.network_options import topology_of
+    from hocket.answers.quantities import read_num_ranks
     from hocket.answers.simulation_case import check_collective, root_of
     from hocket.network import find_optimum
     from hocket.schedule import find_collective_name
 
     name = find_collective_name(collective) or collective
     check_collective(name)
-    found = topology_of(named_network(topology), links, ranks)
-    return find_optimum(found, name, root_of(name, root), forwarding=forwarding)
+    found = topology_of(named_network(topology), links, None if ranks is None else read_num_ranks(ranks))
+    try:
+        return find_optimum(found, name, root_of(name, root), forwarding=forwarding)
+    except TopologyError as error:
+        if forwarding or found.usable_links.all():
+            raise
+        hint = "accelerators that are no ranks forward only with --forwarding (forwarding=True)"
+        raise TopologyError(f"{error}; {hint}") from None

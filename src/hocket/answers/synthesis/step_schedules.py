@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 class StepSchedule(Answer):
     """A schedule of so many chunks per block and steps, proved, or that there is none.
 
-    method: "tuple", searched by a solver, or "matching". rounds: of all steps; in a round a link carries a chunk per
-    lane. schedule: None if there is none; then the solver has proved that.
+    root: None if there is none. method: "tuple", searched by a solver, or "matching". rounds: of all steps, one after
+    the other; in a round a link carries a chunk per lane. schedule: None if there is none; then the solver has proved
+    that.
     """
 
     collective: str
     topology: str
     num_ranks: int
+    root: int | None
     method: str
     chunks: int
     num_steps: int
@@ -40,7 +42,8 @@ class StepSchedule(Answer):
         from hocket.view import name_count
 
         parts = f"{name_count(self.chunks, 'chunk')} per block, {name_count(self.num_steps, 'step')}"
-        what = f"{self.collective} of {name_count(self.num_ranks, 'rank')} on {self.topology}"
+        root = "" if self.root is None else f", root {self.root},"
+        what = f"{self.collective} of {name_count(self.num_ranks, 'rank')}{root} on {self.topology}"
         exists = "no schedule has" if self.schedule is None else "a proved schedule has"
         console.print(f"{what}: {exists} {parts}, {name_count(self.rounds, 'round')}", markup=False)
 
@@ -62,13 +65,14 @@ def stepwise(
     ranks are not linked directly.
     """
     from hocket.answers.network_options import topology_of
+    from hocket.answers.quantities import read_num_ranks
     from hocket.answers.simulation_case import root_of
     from hocket.network import lanes_of, match_links, rounds_of, search_tuple
-    from hocket.schedule import find_collective_name, verify
+    from hocket.schedule import find_collective, find_collective_name, verify
 
     if (rounds is None) == (chunks is None):
         raise ValueError(f"expected rounds (--tuple) or chunks (--matching), one of them; found {rounds} and {chunks}")
-    found = topology_of(named_network(topology), links, ranks)
+    found = topology_of(named_network(topology), links, None if ranks is None else read_num_ranks(ranks))
     name = find_collective_name(collective) or collective
     at, lanes, made = root_of(name, root), lanes_of(found), None
     if rounds is not None:
@@ -80,4 +84,5 @@ def stepwise(
         method, asked = "matching", (chunks, made.num_steps, rounds_of(made, lanes))
     if made is not None:
         verify(made)
-    return StepSchedule(name, found.name, found.num_ranks, method, *asked, schedule=made)
+    shown = at if find_collective(name).rooted else None
+    return StepSchedule(name, found.name, found.num_ranks, shown, method, *asked, schedule=made)

@@ -31,7 +31,7 @@ _OPTIONS = {  # the views that accept an option, if not all do
     "tuner_file": ("choice",),
     "axes": ("mesh",),
     "nodes": ("mesh",),
-    "topology": ("topology",),
+    "topology": (_ALGORITHMS, "topology"),
     "subject": ("topology", "pipeline"),
     "microbatches": ("pipeline",),
     "chunks": ("pipeline",),
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hocket.cli.writable import say_written
     from hocket.schedule import msccl, mscclpp
 
-    names = ("collective", "ranks", "root", "groups", "dims")
+    names = ("collective", "ranks", "root", "groups", "dims", "topology")
     shown = show(arguments.algorithm, **{name: getattr(arguments, name) for name in names})
     breach = None if isinstance(shown, ShownCollective) else shown.breach
     for option, file in (("--msccl", arguments.msccl), ("--mscclpp", arguments.mscclpp)):
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
                 raise ValueError(f"{option} belongs to algorithms; found {arguments.algorithm!r}; leave it out")
             if option == "--msccl":
                 text = msccl.write(shown.schedule, shown.name)
-            else:  # The executor tells plans that one program uses by their names.
+            else:
                 text = mscclpp.write(shown.schedule, f"{shown.schedule.collective}_{shown.name}")
             saving.write(file, text)
             say_written(file)

@@ -15,7 +15,8 @@ def add_arguments(topology: argparse._ArgumentGroup) -> None:
         "--topology",
         action=OneNetwork,
         metavar="KIND:ARGS",
-        help="the same as KIND:ARGS alone; without both, list all kinds of network",
+        help="the same as KIND:ARGS alone; without both, list all kinds of network; or the network for which "
+        "`hocket show synthesised` makes a schedule",
     )
 
 

@@ -6,12 +6,13 @@ ranks are linked directly: nodes that are no ranks are left out.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hocket.errors import ScheduleError, TopologyError
+from hocket.network.reach import unreached
 from hocket.network.topology import Topology
 from hocket.schedule import Builder, Schedule, compose, find_collective
 
@@ -27,7 +28,7 @@ _Chunk = tuple[int, int, int]  # the same, and its number within the block
 
 
 def lanes_of(topology: Topology) -> Lanes:
-    """Returns the lanes between ranks. Raises TopologyError if no two ranks are linked directly."""
+    """Returns the lanes between ranks. Raises TopologyError unless these alone let every rank reach every other."""
     rank = {int(node): number for number, node in enumerate(topology.ranks)}
     lanes: dict[tuple[int, int], int] = {}
     ends = zip(topology.link_source.tolist(), topology.link_target.tolist(), topology.lanes.tolist(), strict=True)
@@ -35,9 +36,25 @@ def lanes_of(topology: Topology) -> Lanes:
         if source in rank and target in rank:
             pair = rank[source], rank[target]
             lanes[pair] = lanes.get(pair, 0) + number
-    if not lanes:
-        raise TopologyError(f"{topology.name}: expected links between ranks; found only links to switches")
+    source, target = np.array([*lanes], np.int64).reshape(-1, 2).T
+    apart = unreached(np.arange(topology.num_ranks), source, target, topology.num_ranks)
+    if apart is not None:
+        one, other = (topology.node_names[topology.ranks[number]] for number in apart)
+        raise TopologyError(
+            f"{topology.name}: expected links between ranks, without switches, on which every rank reaches every "
+            f"other; found none from {one} to {other}"
+        )
     return lanes
+
+
+def check_step_by_step(collective: str, known: Collection[str], num_ranks: int, root: int) -> None:
+    """Raises ValueError for a collective that is not among those known, a single rank, or a root that is no rank."""
+    if collective not in known:
+        raise ValueError(f"expected one of {', '.join(known)}; found {collective!r}")
+    if num_ranks < 2:
+        raise ValueError("expected 2 ranks or more, found 1, which has nothing to send")
+    if not 0 <= root < num_ranks:
+        raise ValueError(f"expected a root from 0 to {num_ranks - 1}, found {root}")
 
 
 def search_tuple(
@@ -56,10 +73,10 @@ def search_tuple(
 
     spread: the rounds of each step; without it, all spreads are tried. turn: a renumbering of the ranks that does not
     change the lanes, and is its own inverse; the search is limited to schedules that it does not change. Raises
-    ValueError for a collective that is not searched, ScheduleError without z3 (hocket[z3]).
+    ValueError for a collective that is not searched, a single rank or a wrong root; ScheduleError without z3
+    (hocket[z3]).
     """
-    if collective not in _COLLECTIVES:
-        raise ValueError(f"expected one of {', '.join(_COLLECTIVES)}; found {collective!r}")
+    check_step_by_step(collective, _COLLECTIVES, num_ranks, root)
     if min(chunks, steps) < 1 or rounds < steps:
         raise ValueError(f"expected 1 or more chunks, and a round or more per step; found {(chunks, steps, rounds)}")
     if collective in _BACKWARDS:

@@ -27,8 +27,11 @@ class Cells:
             return gpu, buffer, chunk
         if not self.on_data:
             return gpu, "o", chunk
-        own = {"i": self.kind.input, "o": self.kind.output}[buffer] == "own"
-        return gpu, "d", chunk + gpu * self.block if own else chunk
+        return gpu, "d", chunk + gpu * self.block if self.is_own(buffer) else chunk
+
+    def is_own(self, buffer: str) -> bool:
+        """Whether a buffer is only the block of its GPU in the memory that input and output are in place."""
+        return self.on_data and {"i": self.kind.input, "o": self.kind.output}.get(buffer) == "own"
 
     def used_by(self, node: Node) -> tuple[set[Cell], set[Cell]]:
         """The cells that an instruction reads, and the cells it stores to. A copy onto itself only reads."""

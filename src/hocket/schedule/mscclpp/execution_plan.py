@@ -19,11 +19,12 @@ MAX_CHANNELS = 16  # of a thread block; as many remote buffers
 MAX_CHANNELS_OF_OP = 8
 MAX_SEMAPHORES_OF_OP = 16
 MAX_BARRIERS = 16  # of a GPU
+MOST_OFFSET = (1 << 32) - 1  # in bytes, within a buffer; kept in 32 bits
 
 # Limits of this reader. All thread blocks of a GPU have to run at the same time: an A100 has 108 multiprocessors.
 MAX_BLOCKS = 108
 _MAX_RANKS = 1024
-_MAX_OPS_IN_ALL = 1 << 16  # what has run before each op is kept as bits
+MAX_OPS_IN_ALL = 1 << 16  # what has run before each op is kept as bits
 
 BufferName = Literal["i", "o", "s"]  # input, output, scratch
 _Number = Annotated[int, Meta(ge=0, le=1 << 16)]
@@ -179,8 +180,8 @@ def parse_plan(text: str, source: str) -> ExecutionPlan:
             if len(block.ops) > MAX_OPS:
                 at = f"{source}: gpu {number}, tb {tb}"
                 raise ScheduleError(f"{at}: expected at most {MAX_OPS} ops; found {len(block.ops)}")
-    if num_ops > _MAX_OPS_IN_ALL:
-        raise ScheduleError(f"{source}: expected at most {_MAX_OPS_IN_ALL} ops in all; found {num_ops}")
+    if num_ops > MAX_OPS_IN_ALL:
+        raise ScheduleError(f"{source}: expected at most {MAX_OPS_IN_ALL} ops in all; found {num_ops}")
     return plan
 
 
@@ -200,6 +201,9 @@ def _find_fault(content: Any, source: str) -> None:
     """Convert op by op, because msgspec does not tell which element of a list is at fault."""
     gpus = content.get("gpus") if isinstance(content, dict) else None
     for number, gpu in enumerate(gpus if isinstance(gpus, list) else []):
+        if isinstance(gpu, dict) and "inputChunks" in gpu:
+            found = "inputChunks, as in plans of older versions of MSCCL++; make the plan again with a newer one"
+            raise ScheduleError(f"{source}: gpu {number}: expected input_chunks; found {found}")
         blocks = gpu.get("threadblocks") if isinstance(gpu, dict) else None
         for tb, block in enumerate(blocks if isinstance(blocks, list) else []):
             ops = block.get("ops") if isinstance(block, dict) else None

@@ -81,7 +81,9 @@ def has_packets(op: PlanOp) -> bool:
 def parts_of_chunk(plan: ExecutionPlan, source: str) -> int:
     """Into how many parts groups of thread blocks cut a chunk, so that each part belongs to one of them.
 
-    ScheduleError if all parts of the plan's buffers and ops are too many.
+    They do so if the bytes of a chunk are a multiple of 16 times this number. Otherwise the executor's groups cut
+    elsewhere, each at a place of its own, and what is proved here need not hold. ScheduleError if all parts of the
+    plan's buffers and ops are too many.
     """
     ops = [op for gpu in plan.gpus for tb in gpu.threadblocks for op in tb.ops]
     parts = lcm(*(op.tbg_info.tbg_size for op in ops if isinstance(op.tbg_info, GroupPart)))
@@ -222,6 +224,11 @@ class Moves:
         buffer = buffers[known[number]]
         if buffer.rank >= len(self.plan.gpus) or kind not in buffer.access_channel_types:
             self._refuse(at, op, f"a buffer of a gpu of the file for channel_type {kind}", f"buffer_id {number}")
+        if self.cells.is_own(buffer.type):
+            whole = {"i": "o", "o": "i"}[buffer.type]
+            expected = f"{whole} of gpu {buffer.rank}, because in place the executor looks for {buffer.type}"
+            expected += f" of another gpu at the place of its own {buffer.type}"
+            self._refuse(at, op, expected, f"{buffer.type}, buffer_id {number}")
         return buffer.rank, buffer.type
 
     def _check_channel(self, at: At, op: PlanOp) -> None:
@@ -230,9 +237,14 @@ class Moves:
             self._refuse(at, op, "protocol LL, which makes scratch large enough for packets", self.plan.protocol)
         remote = any(isinstance(one.buffer_id, int) for one in (*op.src_buff, *op.dst_buff))
         if remote and op.name not in _PUTS and op.channel_type != "memory":
-            self._refuse(at, op, "channel_type memory", repr(op.channel_type))
+            why = "; a port may put packets before they are there" if has_packets(op) else ""
+            self._refuse(at, op, f"channel_type memory{why}", repr(op.channel_type))
         if op.name == "put" and op.channel_type == "memory" and len({one.type for one in op.src_buff}) > 1:
             self._refuse(at, op, "src_buff of one type, because the executor reads all from the first", "several")
+        indices = [[one.index for one in side] for side in (op.src_buff, op.dst_buff)]
+        if op.name == "get" and indices[0] != indices[1]:
+            expected = "the same index in src_buff and dst_buff, because the executor takes one for the other"
+            self._refuse(at, op, expected, f"{indices[0]} and {indices[1]}")
 
     def _check_overlap(self, at: At, op: PlanOp, move: Move) -> None:
         """Threads handle elements in any order, so a chunk cannot be read and written at different positions."""

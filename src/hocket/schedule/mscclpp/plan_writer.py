@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from msgspec import UNSET
 
 from hocket.errors import ScheduleError
-from hocket.schedule.ir import Schedule
+from hocket.schedule.ir import Schedule, Step
 from hocket.schedule.msccl.contents import Cell, Cells
 from hocket.schedule.msccl.program import Flow, Instruction, Program, Spot, span
 from hocket.schedule.msccl.text import num_chunks
@@ -22,6 +22,8 @@ from hocket.schedule.mscclpp.execution_plan import (
     MAX_BLOCKS,
     MAX_CHANNELS,
     MAX_OPS,
+    MAX_OPS_IN_ALL,
+    MOST_OFFSET,
     SPELLINGS_IN_PLANS,
     BlockBuffers,
     BlockChannels,
@@ -39,23 +41,37 @@ from hocket.schedule.mscclpp.execution_plan import (
 from hocket.schedule.mscclpp.plan_reader import schedule_of_plan
 from hocket.schedule.proof.verify import verify
 
+_LEAST_OPS = 3  # of a message: something that puts it, a signal, and a wait
 _FRAME = 9  # ops around a block's own: signals and waits at the start, semaphores of the blocks before and after it
 
 
 def write(schedule: Schedule, name: str = "hocket") -> str:
-    """The JSON of a schedule for MSCCL++'s executor, under this name, by which the executor tells plans apart.
+    """The JSON of a schedule for MSCCL++'s executor, under this name and some digits of the schedule's digest.
 
-    The text is read again and proved before it is given away: the same labels, and no rank sends more. VerifyError
-    where the schedule itself breaks a law, ScheduleError where the format cannot say what it does: another collective,
-    more than two operands folded with one rounding if labels depend on it, more thread blocks than a GPU can run.
+    The executor tells plans apart by their names. The text is read again and proved before it is given away: the same
+    labels, and no rank sends more. VerifyError where the schedule itself breaks a law, ScheduleError where the format
+    cannot say what it does: another collective, more than two operands folded with one rounding if labels depend on it,
+    too many messages, more thread blocks than a GPU can run.
     """
     if schedule.collective not in SPELLINGS_IN_PLANS:
         known = ", ".join(SPELLINGS_IN_PLANS)
         raise ScheduleError(f"MSCCL++ plan: expected a collective that it has, {known}; found {schedule.collective}")
+    _check_ops(_LEAST_OPS * sum(_num_messages(step) for step in schedule.steps()))
     expected = verify(schedule, laws=(1, 2, 4))
-    text = format_plan(plan_of(program_of(schedule, name)))
+    text = format_plan(plan_of(program_of(schedule, f"{name}_{schedule.digest[:8]}")))
     check_reread(schedule, expected, schedule_of_plan(parse_plan(text, "MSCCL++ plan"), "MSCCL++ plan"), "MSCCL++ plan")
     return text
+
+
+def _num_messages(step: Step) -> int:
+    """At least so many messages carry out a step: one for each pair of ranks."""
+    return len({pair for pair in zip(step.src.tolist(), step.dst.tolist(), strict=True) if pair[0] != pair[1]})
+
+
+def _check_ops(least: int) -> None:
+    if least > MAX_OPS_IN_ALL:
+        found = f"{least} or more; take fewer ranks or an algorithm with fewer messages"
+        raise ScheduleError(f"MSCCL++ plan: expected at most {MAX_OPS_IN_ALL} ops in all; found {found}")
 
 
 @dataclass(eq=False)
@@ -75,20 +91,28 @@ def plan_of(program: Program) -> ExecutionPlan:
     """The plan that does what the program does; ScheduleError if it gets too large."""
     writer = _PlanWriter(program)
     chunks = num_chunks(program, program.num_ranks)
-    gpus = []
+    gpus, num_ops = [], 0
     for gpu, parts in enumerate(writer.parts):
         blocks = [writer.block(tb, part) for tb, part in enumerate(parts)] or [PlanBlock(0, [PlanOp("nop")], [])]
         if len(blocks) > MAX_BLOCKS:
             expected = f"at most {MAX_BLOCKS} thread blocks, which have to run at the same time"
             raise ScheduleError(f"MSCCL++ plan: gpu {gpu}: expected {expected}; found {len(blocks)}")
+        num_ops += sum(len(block.ops) for block in blocks)
+        _check_ops(num_ops)
         peers = writer.peers[gpu]
         channels = [GpuChannels("memory", peers)] if peers else []
         buffers = [RemoteBuffer(peer, kind, ["memory"]) for peer, kind in writer.buffers[gpu]]  # type: ignore[arg-type]
         semaphores = [DeviceSemaphore(0) for _ in writer.semaphores[gpu]]
         gpus.append(PlanGpu(gpu, *chunks, writer.slots[gpu], blocks, channels, buffers, semaphores))
-    root = UNSET if program.root is None else program.root
+    most = MOST_OFFSET // max(*chunks, *writer.slots)  # bytes of a chunk
     return ExecutionPlan(
-        program.name, SPELLINGS_IN_PLANS[program.collective], "Simple", program.in_place, gpus, root=root
+        program.name,
+        SPELLINGS_IN_PLANS[program.collective],
+        "Simple",
+        program.in_place,
+        gpus,
+        max_message_size=most * max(chunks),
+        root=UNSET if program.root is None else program.root,
     )
 
 

@@ -13,7 +13,8 @@ def print_optimum(console: Terminal, facts: dict[str, Any]) -> None:
 
     ranks = name_count(facts["num_ranks"], "rank")
     root = "" if facts["root"] is None else f", root {facts['root']}"
-    console.print(f"[bold]{facts['collective']}[/] of {ranks}{root} on {escape(facts['topology'])}, latencies 0")
+    network = f"{escape(facts['topology'])}{', idle accelerators forward' if facts['forwarding'] else ''}"
+    console.print(f"[bold]{facts['collective']}[/] of {ranks}{root} on {network}, latencies 0")
     print_changes(console, facts["changes"])
     sentence = "best known" if facts["collective"] == "all_reduce" else "at most"
     console.print(f"{sentence} algbw {name_bandwidth(facts['algbw'])}, busbw {name_bandwidth(facts['busbw'])}")
