@@ -57,7 +57,12 @@ def test_logs_of_other_formats_are_fitted_alike(tmp_path: Path, log: str) -> Non
 
 @pytest.mark.parametrize(
     ("more", "collective"),
-    [((), "all_gather"), (("--format", "json"), "all_reduce"), (("--format", "osu"), "broadcast")],
+    [
+        ((), "all_gather"),
+        (("--format", "json"), "all_reduce"),
+        (("--format", "osu"), "broadcast"),
+        (("--format", "csv"), "all_to_all"),
+    ],
 )
 def test_what_bench_prints_is_read(bench: Callable[..., str], more: tuple[str, ...], collective: str) -> None:
     [table] = read_log_text(bench(collective, "-n", "2", "-b", "64", "-e", "4K", "-f", "8", *more), "my.log")

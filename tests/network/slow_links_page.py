@@ -77,7 +77,7 @@ several hosts `fabric` and `nic-bandwidth`. Several logs are fitted together: `h
 `--machine my.yaml` works in `hocket simulate`, `explain` and `expect`.
 
 Hocket reads the text and the JSON (`-J`) of nccl-tests and rccl-tests, the output of OSU, and what `hocket bench`
-prints except CSV. It refuses a log that is cut, has other units or contradicts itself, and names the line.
+prints. It refuses a log that is cut, has other units or contradicts itself, and names the line.
 """
 
 
