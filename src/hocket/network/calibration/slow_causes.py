@@ -70,10 +70,10 @@ def slow_causes(
     Each cause is a prediction with the changed network, for at most eight of the calls. starting: whether the calls
     take their time to start and not to move data, so that a later start may explain them.
     """
-    return _Search(machine, placed, collective, calls).result(starting=starting)
+    return _CauseSearch(machine, placed, collective, calls).result(starting=starting)
 
 
-class _Search:
+class _CauseSearch:
     def __init__(
         self, machine: Machine, placed: PlacedRanks, collective: str, calls: Sequence[tuple[int, float]]
     ) -> None:
