@@ -179,6 +179,12 @@ def test_a_number_of_ranks_that_cannot_be_is_refused() -> None:
         read_log_text(osu_log(A100_X8), "my.log")[0].placed(1 << 40, None, 8)
 
 
+def test_a_cut_json_is_refused_by_line() -> None:
+    lines = nccl_json(A100_X8, [8]).replace(", ", ",\n").split("\n")
+    assert refused("\n".join(lines[:40])).startswith("my.log, line 40: expected one whole JSON object")
+    assert refused("\n".join([*lines[:20], "}", *lines[20:]])).startswith("my.log, line 21: expected one whole JSON")
+
+
 def test_later_versions_of_the_json() -> None:
     later = nccl_json(A100_X16, [8, 8]).replace('"version": 1', '"version": 4').replace("0.0}", 'null, "more": 1}')
     assert calls(read_log_text(later, "my.json")[0]) == FASTER

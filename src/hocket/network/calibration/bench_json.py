@@ -74,7 +74,10 @@ def read_json(text: str, source: str) -> MeasuredTable:
         message, _, where = str(error).partition(" - at ")
         raise wrong(source, where.strip("`").removeprefix("$.") or "line 1", message) from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"{source}: expected one whole JSON object; {error}: the file is cut or damaged") from None
+        at = re.search(r"\(byte (\d+)\)", str(error))
+        line = text.encode()[: int(at[1]) if at else None].count(b"\n") + 1
+        message = f"expected one whole JSON object; {error}: the file is cut or damaged"
+        raise wrong(source, f"line {line}", message) from None
     if report.version < 1:  # later versions add entries only
         raise wrong(
             source, "version", f"expected version 1 of the JSON of nccl-tests, or later; found {report.version}"
