@@ -58,10 +58,17 @@ def measured(machine: Machine, hosts: tuple[int, ...], sizes: list[int]) -> list
             replace(H100, fabric_seconds=15e-6),
             (8, 8),
             SHORT,
-            "a fabric with 15 us more per hop, such as EFA",
+            "a fabric with 15 us more per hop; EFA has about 15 us, sockets (TCP) 25 us",
+        ),
+        (
+            A100,
+            replace(A100, fabric_seconds=40e-6),
+            (8, 8),
+            SHORT,
+            "a fabric with 40 us more per hop; EFA has about 15 us, sockets (TCP) 25 us",
         ),
     ],
-    ids=["cards", "card and rings", "nvlink", "nvls", "launch", "fabric"],
+    ids=["cards", "card and rings", "nvlink", "nvls", "launch", "fabric", "slow fabric"],
 )
 def test_what_is_wrong_is_the_best_match(
     usual: Machine, wrong: Machine, hosts: tuple[int, ...], sizes: list[int], says: str

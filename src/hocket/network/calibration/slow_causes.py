@@ -26,8 +26,8 @@ _ALIKE = 0.01  # relative difference of times; with less, calls do not tell caus
 _LEAST, _MOST = 0.01, 0.95  # shares of bandwidth that are a cause
 _ROUNDS, _FOUND = 8, 0.005  # of a fit, which ends when the prediction is as near as that
 _AND_RINGS = ", and only rings (NCCL_ALGO)"
-_SLOWER_FABRICS = (("EFA", 15e-6), ("TCP", 25e-6))  # seconds per hop beyond InfiniBand, as in nccl.yaml
-_SOCKETS_SECONDS = dict(_SLOWER_FABRICS)["TCP"]
+_EFA_SECONDS, _SOCKETS_SECONDS = 15e-6, 25e-6  # per hop beyond InfiniBand, as in nccl.yaml
+_LEAST_SECONDS = 1e-6  # per hop that are a cause
 
 
 @dataclass(frozen=True)
@@ -126,10 +126,6 @@ class _CauseSearch:
         if (pcie := _with_pcie(placed.network)) is not None:
             text = "PCIe instead of NVLink or xGMI between GPUs"
             yield self._change(text, self._without("nvls", "sharp"), PlacedRanks(pcie))
-        if len(placed.hosts) > 1:
-            for name, seconds in _SLOWER_FABRICS:
-                text = f"a fabric with {name_seconds(seconds, 2)} more per hop, such as {name}"
-                yield self._change(text, _with_fabric(machine, seconds), placed)
         for algorithm in self.algorithms if len(self.algorithms) > 1 else ():
             yield self._change(f"the library does not use {algorithm}", self._without(algorithm), placed)
 
@@ -155,6 +151,10 @@ class _CauseSearch:
                 one = self._as_slow(f"all {name}", self._with("ring"), links, _AND_RINGS)
                 if one:
                     yield one
+        if several and (seconds := self._seconds_per_hop()):
+            known = f"EFA has about {name_seconds(_EFA_SECONDS, 2)}, sockets (TCP) {name_seconds(_SOCKETS_SECONDS, 2)}"
+            text = f"a fabric with {name_seconds(seconds, 2)} more per hop; {known}"
+            yield self._change(text, _with_fabric(machine, seconds), self.placed, freedom=2)
         sockets = _with_fabric(machine, _SOCKETS_SECONDS)
         if several and (share := self._share(sockets, cards)):
             each = np.count_nonzero(network.node_kinds == "nic") // len(np.unique(network.hosts))
@@ -169,6 +169,18 @@ class _CauseSearch:
         rate = name_bandwidth(share * float(network.bytes_per_second[links].min()))
         text = f"{name} at {share:.0%} of their speed ({rate} each){beside}"
         return self._change(text, machine, PlacedRanks(_slowed(network, links, share)), freedom=3 if beside else 2)
+
+    def _seconds_per_hop(self) -> float:
+        """Returns how much more time per hop between hosts predicts the calls; 0 if it does not act, or is little."""
+        at, more = _SOCKETS_SECONDS, 0.0
+        before = self._change("", self.machine, self.placed).seconds
+        slopes = (self._change("", _with_fabric(self.machine, at), self.placed).seconds - before) / at
+        if not (slopes > 0).all():
+            return 0.0
+        for _ in range(2):  # with more time, the library may choose another algorithm
+            found = self._change("", _with_fabric(self.machine, max(0.0, more)), self.placed).seconds
+            more += float(np.median((self.measured - found) / slopes))
+        return more if more >= _LEAST_SECONDS else 0.0
 
     def _share(self, machine: Machine, links: Bools) -> float:
         """Returns the share of their bandwidth with which links predict the calls; 0 if there is none."""
