@@ -55,9 +55,28 @@ def test_logs_of_other_formats_are_fitted_alike(tmp_path: Path, log: str) -> Non
     assert values[0] == pytest.approx(values[1], rel=1e-3) and values[0] == pytest.approx(values[2], rel=1e-3)
 
 
+def test_the_machine_it_starts_from_is_not_overwritten(
+    capsys: pytest.CaptureFixture[str], log: str, tmp_path: Path
+) -> None:
+    for name, base in (("mine", "a100"), ("better", "mine.yaml")):
+        (tmp_path / f"{name}.yaml").write_text(f"base: {base}\n")
+    mine, better = str(tmp_path / "mine.yaml"), str(tmp_path / "better.yaml")
+    for machine, output in ((mine, mine), (better, mine)):
+        text = error_of(capsys, "calibrate", log, "--machine", machine, "-o", output)
+        assert f"expected another file than {output}" in text
+    with pytest.raises(ValueError, match="expected another file"):
+        hocket.calibrate(log, machine=mine).write(mine)
+    assert Path(mine).read_text() == "base: a100\n"
+
+
 @pytest.mark.parametrize(
     ("more", "collective"),
-    [((), "all_gather"), (("--format", "json"), "all_reduce"), (("--format", "osu"), "broadcast")],
+    [
+        ((), "all_gather"),
+        (("--format", "json"), "all_reduce"),
+        (("--format", "osu"), "broadcast"),
+        (("--format", "csv"), "all_to_all"),
+    ],
 )
 def test_what_bench_prints_is_read(bench: Callable[..., str], more: tuple[str, ...], collective: str) -> None:
     [table] = read_log_text(bench(collective, "-n", "2", "-b", "64", "-e", "4K", "-f", "8", *more), "my.log")

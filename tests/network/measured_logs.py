@@ -50,6 +50,14 @@ MI300X_X16 = _powers(
 # 194.675: half of what eight cards of 400 Gb/s carry in rings.
 H100_X16_SLOW = _powers(29, "5202.3 5377.7 10314 10339 20565 20583 41198 41040 81958 81960")
 
+# 2 hosts of 8 H100, cards of 400 Gb/s: a public issue of nccl-tests with the output of `srun -l`, all_reduce_perf -b
+# 8M -e 8G -c 0, average bus bandwidth 142.735.
+H100_X16_SRUN = _powers(
+    23,
+    """215.3 180.0 262.9 261.9 439.3 437.8 918.4 856.0 1575.6 1566.6 3027.9 2998.2 6983.7 7003.1 13435 13430 26301 26293
+    52043 51992 103530 103538""",
+)
+
 # 8 H100 in one host (ND H100 v5), in a CUDA graph, only in place: README of Azure/msccl.
 H100_X8 = [
     (size, time, time)

@@ -40,18 +40,19 @@ $ hocket {expect_command}
 ![Measured times, the prediction and the lower bound](../pictures/slow_links.svg)
 
 *of it* is the measured speed, as a share of the prediction. No algorithm can beat the *bound*. For each range of sizes
-that is slow, Hocket simulates what may be wrong, and names what predicts the measured times. In this log NCCL runs only
-rings, and half of the bandwidth between the hosts is missing. Check what the causes name:
+that is slow, Hocket simulates what may be wrong, and names what predicts the measured times. Causes in one list predict
+the same times, so this log does not tell them apart; runs of one host, of two hosts at a time, or with `NCCL_ALGO=Ring`
+do. Check what the causes name:
 
 |cause|check|
 |---|---|
 |network cards idle|`NCCL_DEBUG=INFO` says which cards NCCL uses; `NCCL_IB_HCA` and the PCIe topology decide it|
 |a card, or all, at half speed|`ibstat` and `ethtool` (speed of the port), `lspci -vv` (LnkSta: width and generation)|
-|NVLinks of one GPU|`nvidia-smi nvlink -s`|
-|PCIe instead of NVLink|`nvidia-smi topo -m`, `NCCL_P2P_LEVEL`|
+|links between GPUs|`nvidia-smi nvlink -s`, `rocm-smi --showtopo`|
+|PCIe instead of NVLink or xGMI|`nvidia-smi topo -m`, `NCCL_P2P_LEVEL`|
 |only rings, or no nvls|`NCCL_ALGO`, `NCCL_NVLS_ENABLE`|
 |calls begin later|CUDA graphs, the binding of processes to cores|
-|a slower fabric|`NCCL_NET`: sockets instead of InfiniBand, RoCE or EFA|
+|a slower fabric, sockets|`NCCL_NET`; "NET/Socket" in `NCCL_DEBUG=INFO`|
 
 A log that does not say its ranks, for example of OSU, needs `--ranks` and `--hosts`. `hocket.expect` gives the same
 answer in Python, with every number.
@@ -77,7 +78,7 @@ several hosts `fabric` and `nic-bandwidth`. Several logs are fitted together: `h
 `--machine my.yaml` works in `hocket simulate`, `explain` and `expect`.
 
 Hocket reads the text and the JSON (`-J`) of nccl-tests and rccl-tests, the output of OSU, and what `hocket bench`
-prints except CSV. It refuses a log that is cut, has other units or contradicts itself, and names the line.
+prints. It refuses a log that is cut, has other units or contradicts itself, and names the line.
 """
 
 

@@ -17,7 +17,7 @@ from hocket.network import (
     load_machine,
     placed_as,
 )
-from tests.network.measured_logs import A100_X8, A100_X16, H100_X8, MI300X_X16, Row
+from tests.network.measured_logs import A100_X8, A100_X16, H100_X8, H100_X16_SRUN, MI300X_X16, Row
 
 LOGS = {
     "a100": (A100_X8, (8,)),
@@ -50,6 +50,14 @@ def test_half_of_a_log_predicts_the_other_half(named: str, half: int) -> None:
     other = table_of(rows[1 - half :: 2], hosts)
     before, after = (median(map(abs, errors(machine, other))) for machine in (base, fit.machine))
     assert after <= 0.10 and after < before
+
+
+@pytest.mark.slow("fits on two hosts")
+@pytest.mark.parametrize("half", [0, 1], ids=["even", "odd"])
+def test_half_of_a_log_of_slow_cards_predicts_the_other_half(half: int) -> None:
+    fit = fit_machine(load_machine("h100"), [table_of(H100_X16_SRUN[half::2], (8, 8))])
+    assert median(map(abs, errors(fit.machine, table_of(H100_X16_SRUN[1 - half :: 2], (8, 8))))) <= 0.10
+    assert 9e9 < fitted(fit)["nic-bandwidth"] < 12e9
 
 
 @pytest.mark.slow("a fit of all sizes on two hosts")

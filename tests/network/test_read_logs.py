@@ -1,6 +1,7 @@
 """Logs of benchmarks: what is read from each, and that what is cut, damaged or in other units is refused by line."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,9 +40,78 @@ def test_lines_of_others_between_the_rows_are_passed_over(lines: str) -> None:
     assert calls(read_log_text(mixed, "my.log")[0]) == FASTER
 
 
-def test_tags_of_mpirun_are_passed_over() -> None:
-    tagged = "\n".join(f"[1,0]<stdout>:{line}" for line in TEXT.split("\n"))
-    assert calls(read_log_text(tagged, "my.log")[0]) == FASTER
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "[1,0]<stdout>:",
+        "[prterun-host0-4711@1,0]<stdout>: ",
+        "Thu Nov  6 10:00:00 2025[1,0]<stdout>:",
+        "0: ",
+        " 0: ",
+        "[0] ",
+        "2025-11-06T10:00:00.123456789Z ",
+        "    ",
+    ],
+)
+def test_tags_of_launchers_are_passed_over(tag: str) -> None:
+    for text, expected in ((TEXT, FASTER), (osu_log(A100_X8), [(size, out * 1e-6) for size, out, _ in A100_X8])):
+        tagged = "\n".join(f"{tag}{line}" for line in text.split("\n"))
+        assert calls(read_log_text(tagged, "my.log")[0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("title", "unit", "cell"),
+    [
+        ("timestamp", "%Y-%m-%d %H:%M:%S", "2025-11-06 10:00:00"),
+        ("#iters", "", "20"),
+        ("#bitdiff i_min i_max i_p99 i_cv%", "(us) (us) (us) (%)", "0 17.7 21.8 21.8 4.5"),
+    ],
+)
+def test_columns_of_later_versions_are_passed_over(title: str, unit: str, cell: str) -> None:
+    lines = TEXT.split("\n")
+    more = [
+        f"{line} {title if 'algbw' in line else unit if '(us)' in line else cell if ' float ' in line else ''}"
+        for line in lines
+    ]
+    assert calls(read_log_text("\n".join(more), "my.log")[0]) == FASTER
+    assert "expected the units" in refused("\n".join(more).replace("(GB/s)", "(MB/s)"))
+
+
+def with_rows(change: Callable[[list[str]], list[str]]) -> str:
+    lines = TEXT.split("\n")
+    rows = [number for number, line in enumerate(lines) if " float " in line]
+    return "\n".join([*lines[: rows[0]], *change(lines[rows[0] : rows[-1] + 1]), *lines[rows[-1] + 1 :]])
+
+
+def test_of_several_passes_the_fastest_counts() -> None:
+    """With -N the sizes come several times, with -d all once for each type."""
+    first = [
+        "# Testing 1 cycle.",
+        "           8             2     float     sum      -1     9.00    0.00    0.00      0",
+    ]
+    faster = with_rows(lambda rows: [*first, *(row[:80] for row in rows[1:]), "# Testing 2 cycle.", *rows])
+    assert "expected 13 values" in refused(faster)
+    twice = with_rows(lambda rows: [*rows, *(row.replace("float", "int32").replace("34.74", "30.00") for row in rows)])
+    assert calls(read_log_text(twice, "my.log")[0]) == [(8, pytest.approx(30e-6)), *FASTER[1:]]
+    assert "expected 31 rows" in refused(with_rows(lambda rows: [*rows, *rows[:-1]]))
+
+
+def test_tables_that_are_not_predicted_are_passed_over() -> None:
+    messages = TEXT.replace("all_reduce_perf", "sendrecv_perf")
+    assert len(read_log_text(messages + TEXT, "my.log")) == len(read_log_text(TEXT + messages, "my.log")) == 1
+    bandwidth = "# OSU MPI Bandwidth Test v7.4\n# Size      Bandwidth (MB/s)\n1        2.10\n"
+    gather = osu_log(A100_X8, "OSU MPI Gather Latency Test v7.4")
+    [table] = read_log_text(bandwidth + osu_log(A100_X8) + gather + bandwidth, "my.log")
+    assert table.collective == "all_reduce" and len(table.calls) == len(A100_X8)
+    assert "line 1: expected a collective that is predicted" in refused(bandwidth)
+
+
+def test_one_rank_alone_sends_nothing() -> None:
+    [table] = read_log_text(nccl_log(A100_X8, [1]), "my.log")
+    with pytest.raises(ValueError, match="expected 2 ranks or more; found 1"):
+        table.placed(None, None, 8)
+    line_by_line = zip(nccl_log(A100_X8, [1]).split("\n"), nccl_log(A100_X8, [1]).split("\n"), strict=True)
+    assert "MPI=1" in refused("\n".join(line for both in line_by_line for line in both))
 
 
 def test_the_format_of_old_versions() -> None:
@@ -85,7 +155,14 @@ def test_json_of_nccl_tests_is_its_text() -> None:
     assert calls(table) == FASTER
 
 
-@pytest.mark.parametrize("title", ["OSU MPI Allreduce Latency Test v5.8", "Hocket Allreduce Latency Test"])
+@pytest.mark.parametrize(
+    "title",
+    [
+        "OSU MPI Allreduce Latency Test v5.8",
+        "OSU NCCL-CUDA Allreduce Latency Test v7.5",
+        "Hocket Allreduce Latency Test",
+    ],
+)
 def test_osu(title: str) -> None:
     [table] = read_log_text(osu_log(A100_X8, title), "my.log")
     assert table.collective == "all_reduce" and table.num_ranks == 0
@@ -100,6 +177,48 @@ def test_a_number_of_ranks_that_cannot_be_is_refused() -> None:
     assert "config.ngpus" in refused(many.replace("100000", "1000000"))
     with pytest.raises(ValueError, match="expected at most 131072 ranks"):
         read_log_text(osu_log(A100_X8), "my.log")[0].placed(1 << 40, None, 8)
+
+
+def test_a_cut_json_is_refused_by_line() -> None:
+    lines = nccl_json(A100_X8, [8]).replace(", ", ",\n").split("\n")
+    assert refused("\n".join(lines[:40])).startswith("my.log, line 40: expected one whole JSON object")
+    assert refused("\n".join([*lines[:20], "}", *lines[20:]])).startswith("my.log, line 21: expected one whole JSON")
+
+
+def test_later_versions_of_the_json() -> None:
+    later = nccl_json(A100_X16, [8, 8]).replace('"version": 1', '"version": 4').replace("0.0}", 'null, "more": 1}')
+    assert calls(read_log_text(later, "my.json")[0]) == FASTER
+
+
+CSV = """\
+collective,ranks,algorithm,size,count,mode,time,alg_bw,bus_bw,nwrong,bound
+all_reduce,4,ring,1024,256,out_of_place,8.0,0.128,0.192,0,
+all_reduce,4,ring,1024,256,in_place,6.4,0.16,0.24,,
+all_reduce,4,ring,4096,1024,in_place,12.8,0.32,0.48,0,
+"""
+
+
+def test_csv_of_bench() -> None:
+    [table] = read_log_text(CSV, "my.csv")
+    assert (table.collective, table.num_ranks) == ("all_reduce", 4)
+    assert calls(table) == [(1024, 6.4e-6), (4096, 12.8e-6)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("12.8,", "0,", "line 4.in_place.time: expected a time in us, above 0"),
+        ("12.8,", "0.0128,", "line 4.in_place.alg_bw: expected size / time"),
+        (",0.48,0,\n", "", "line 4: expected 11 values"),
+        ("in_place,12.8", "beside,12.8", "line 4: expected a mode"),
+        ("all_reduce,4,ring,4096", "all_reduce,8,ring,4096", "line 4: expected one collective"),
+        ("bus_bw", "bandwidth", "line 1: expected a column bus_bw"),
+        (",,", ",x,", "line 3: expected a number in the column nwrong"),
+    ],
+)
+def test_damaged_csv_is_refused(old: str, new: str, says: str) -> None:
+    assert old in CSV
+    assert says in refused(CSV.replace(old, new, 1))
 
 
 def test_osu_counts_the_bytes_of_each_rank() -> None:

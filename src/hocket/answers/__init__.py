@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hocket.answers.machines.calibrations import Calibration as Calibration
     from hocket.answers.machines.calibrations import FittedCall as FittedCall
     from hocket.answers.machines.calibrations import calibrate as calibrate
+    from hocket.answers.machines.calibrations import check_no_base as check_no_base
     from hocket.answers.machines.expectations import Expectation as Expectation
     from hocket.answers.machines.expectations import ExpectedCall as ExpectedCall
     from hocket.answers.machines.expectations import ExpectedTable as ExpectedTable
@@ -69,7 +70,7 @@ else:
             "explanations": ["Candidate", "Explanation", "NetworkExplanation", "SizeRange", "explain"],
             "host_crossings": ["Crossing", "HostsExplanation"],
             "limits": ["MOST_BYTES", "MOST_COUNT", "MOST_RANKS", "check_memory", "check_ranks"],
-            "machines.calibrations": ["Calibration", "FittedCall", "calibrate"],
+            "machines.calibrations": ["Calibration", "FittedCall", "calibrate", "check_no_base"],
             "machines.expectations": ["Expectation", "ExpectedCall", "ExpectedTable", "SizeVerdict", "expect"],
             "machines.machine_case": ["MachineCase"],
             "machines.machine_choices": ["check_no_topology", "machine_cases"],

@@ -35,12 +35,15 @@ def add_log_options(parser: argparse.ArgumentParser, machine: str) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Fits, writes and prints. Raises ValueError with the line of a damaged log, TopologyError for a wrong machine."""
     import hocket
+    from hocket.answers import check_no_base
     from hocket.cli.writable import check_writable, say_written
     from hocket.view import Terminal, saving
 
     files = [file for file in (arguments.output, arguments.plot) if file is not None]
     for file in files:
         check_writable(file)
+    if arguments.output is not None:
+        check_no_base(arguments.machine, arguments.output)
     found = hocket.calibrate(arguments.logs, machine=arguments.machine, ranks=arguments.ranks, hosts=arguments.hosts)
     if arguments.output is not None:
         found.write(arguments.output)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from hocket.network.machines.machine import Machine as Machine
     from hocket.network.machines.machine_file import MACHINES as MACHINES
     from hocket.network.machines.machine_file import load_machine as load_machine
+    from hocket.network.machines.machine_file import machine_files as machine_files
     from hocket.network.routing import DimensionOrder as DimensionOrder
     from hocket.network.routing import ShortestPath as ShortestPath
     from hocket.network.simulation.link_loads import LinkLoads as LinkLoads
@@ -88,7 +89,7 @@ else:
                 "placed_on",
             ],
             "machines.machine": ["Machine"],
-            "machines.machine_file": ["MACHINES", "load_machine"],
+            "machines.machine_file": ["MACHINES", "load_machine", "machine_files"],
             "routing": ["DimensionOrder", "ShortestPath"],
             "simulation.link_loads": ["LinkLoads"],
             "simulation.simulation_options": ["SimulationOptions"],

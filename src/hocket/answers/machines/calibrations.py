@@ -59,9 +59,10 @@ class Calibration(Answer):
         return max(self.calls, key=lambda one: abs(one.error))
 
     def write(self, file: str | Path) -> None:
-        """Writes the machine file. Raises ValueError if it cannot be written."""
+        """Writes the machine file. Raises ValueError if it cannot be written, or is a file that it is based on."""
         from hocket.view import saving
 
+        check_no_base(self.base, file)
         saving.write(file, self.yaml)
 
     def as_json(self) -> dict[str, Any]:
@@ -85,6 +86,14 @@ class Calibration(Answer):
         from hocket.view import draw_measured
 
         return draw_measured([asdict(one) for one in self.calls])
+
+
+def check_no_base(machine: str, file: str | Path) -> None:
+    """Raises ValueError if a file is that of the machine, or of one of its bases."""
+    from hocket.network import machine_files
+
+    if Path(file).resolve() in machine_files(machine):
+        raise ValueError(f"expected another file than {file}, on which the fitted machine {machine} is based")
 
 
 def calibrate(

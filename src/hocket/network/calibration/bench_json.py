@@ -1,6 +1,7 @@
 """Reads the JSON of nccl-tests (-J) and of `hocket bench`, whose results have the same names."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -10,6 +11,7 @@ from hocket.network.calibration.measured_calls import (
     MeasuredCall,
     MeasuredTable,
     check_factor,
+    fastest_of_each,
     hosts_in_order,
     named_collective,
     wrong,
@@ -72,9 +74,14 @@ def read_json(text: str, source: str) -> MeasuredTable:
         message, _, where = str(error).partition(" - at ")
         raise wrong(source, where.strip("`").removeprefix("$.") or "line 1", message) from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"{source}: expected one whole JSON object; {error}: the file is cut or damaged") from None
-    if report.version != 1:
-        raise wrong(source, "version", f"expected version 1 of the JSON of nccl-tests; found {report.version}")
+        at = re.search(r"\(byte (\d+)\)", str(error))
+        line = text.encode()[: int(at[1]) if at else None].count(b"\n") + 1
+        message = f"expected one whole JSON object; {error}: the file is cut or damaged"
+        raise wrong(source, f"line {line}", message) from None
+    if report.version < 1:  # later versions add entries only
+        raise wrong(
+            source, "version", f"expected version 1 of the JSON of nccl-tests, or later; found {report.version}"
+        )
     config = report.config
     program = re.search(r"(\w+?)_perf\b", report.args[0]) if report.args else None
     named = config.collective or (program[1] if program else "")
@@ -84,15 +91,28 @@ def read_json(text: str, source: str) -> MeasuredTable:
         raise wrong(source, "config", f"expected at most {MOST_RANKS} ranks; found {len(config.devices) * each}")
     hosts = hosts_in_order([device.hostname for device in config.devices for _ in range(each)])
     num_ranks = config.num_ranks or len(config.devices) * each
-    calls = [_call(source, f"results[{number}]", row) for number, row in enumerate(report.results) if row.size]
+    rows = {f"results[{number}]": row for number, row in enumerate(report.results)}
+    return table_of_rows(source, "results", rows, collective, num_ranks, hosts)
+
+
+def table_of_rows(
+    source: str, where: str, rows: Mapping[str, JsonRow], collective: str, num_ranks: int, hosts: tuple[int, ...]
+) -> MeasuredTable:
+    """Returns the table of rows, which have their places as keys. where: the place of all of them.
+
+    Raises ValueError with the place of a row that is damaged or contradicts the number of ranks.
+    """
+    calls = [_call(source, place, row) for place, row in rows.items() if row.size]
     if not calls:
-        raise wrong(source, "results", "expected results of sizes above 0; found none")
-    best = max(
-        (one for row in report.results for one in (row.out_of_place, row.in_place) if one), key=lambda one: one.alg_bw
-    )
+        raise wrong(source, where, "expected results of sizes above 0; found none")
+    best = max((one for row in rows.values() for one in (row.out_of_place, row.in_place) if one), key=_bandwidth)
     if num_ranks > 1 and best.alg_bw > 0:
-        check_factor(source, "results", collective, num_ranks, best.bus_bw / best.alg_bw)
-    return MeasuredTable(source, collective, num_ranks, hosts, tuple(calls))
+        check_factor(source, where, collective, num_ranks, best.bus_bw / best.alg_bw)
+    return MeasuredTable(source, collective, num_ranks, hosts, fastest_of_each(calls))
+
+
+def _bandwidth(timing: JsonTiming) -> float:
+    return timing.alg_bw
 
 
 def _call(source: str, where: str, row: JsonRow) -> MeasuredCall:

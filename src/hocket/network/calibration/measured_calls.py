@@ -1,6 +1,6 @@
 """Measured calls of a log: one table for each run of a benchmark, and how a wrong line is refused."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hocket.errors import did_you_mean
@@ -49,6 +49,11 @@ class MeasuredTable:
             raise ValueError(
                 f"{self.source}: expected the number of ranks, which this log does not say; give it with ranks= "
                 "(--ranks N)"
+            )
+        if ranks == 1:
+            raise ValueError(
+                f"{self.source}: expected 2 ranks or more; found 1, which sends nothing; nccl-tests without MPI=1 run "
+                "each process alone"
             )
         if ranks > MOST_RANKS:
             raise ValueError(f"{self.source}: expected at most {MOST_RANKS} ranks; found {ranks}")
@@ -109,6 +114,14 @@ def check_factor(source: str, where: str, collective: str, num_ranks: int, facto
             f"expected busbw / algbw of {expected:.3g}, as for {collective} on {num_ranks} ranks; found {factor:.3g}: "
             "the log names another collective or other ranks than its table is of",
         )
+
+
+def fastest_of_each(calls: Iterable[MeasuredCall]) -> tuple[MeasuredCall, ...]:
+    """Returns the fastest call of each size, by size."""
+    found: dict[int, MeasuredCall] = {}
+    for one in sorted(calls, key=lambda call: (call.num_bytes, call.seconds)):
+        found.setdefault(one.num_bytes, one)
+    return tuple(found.values())
 
 
 def hosts_in_order(names: Sequence[str]) -> tuple[int, ...]:

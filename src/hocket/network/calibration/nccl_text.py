@@ -1,7 +1,8 @@
 """Reads the tables that nccl-tests, rccl-tests and `hocket bench` print, and checks each line against the others.
 
-Other lines between the rows (of NCCL_DEBUG, of mpirun) are passed over. A time counts in us; of both modes, the smaller
-one is taken, because whatever disturbs a measurement adds to it.
+Other lines between the rows (of NCCL_DEBUG, of mpirun) are passed over, and so are columns behind those of a mode. A
+time counts in us; of both modes, and of several passes over the sizes (for each type, or with -N), the smallest one is
+taken, because whatever disturbs a measurement adds to it.
 """
 
 import math
@@ -14,6 +15,7 @@ from hocket.network.calibration.measured_calls import (
     MeasuredCall,
     MeasuredTable,
     check_factor,
+    fastest_of_each,
     hosts_in_order,
     named_collective,
     ranks_of_bandwidths,
@@ -21,16 +23,14 @@ from hocket.network.calibration.measured_calls import (
 )
 from hocket.schedule import DTYPE_TABLE
 
-_MODE = ("time", "algbw", "busbw", "#wrong")
+_MODE = ["time", "algbw", "busbw", "#wrong"]
 _PLACE = ("size", "count", "type", "redop", "root")
 _MORE = ("bound(us)", "%bound", "p50", "p99")  # columns of `hocket bench` behind those of NCCL's tests
 _OLD = {"error": "#wrong"}
 _UNITS = {"size": "(B)", "count": "(elements)", "time": "(us)", "algbw": "(GB/s)", "busbw": "(GB/s)"}
-_MORE_UNITS = {"p50": "(us)", "p99": "(us)"}
 _TYPES = {row.nccl: row.bytes for row in DTYPE_TABLE}
 _FP8 = {"fp8_e4m3": 1, "fp8_e5m2": 1}
 
-_TAG = re.compile(r"^\s*\[\d+,\d+\]<std(?:out|err)>:")  # mpirun --tag-output
 _PROGRAM = re.compile(
     r"\b(all_reduce|all_gather|reduce_scatter|broadcast|reduce|alltoallv?|sendrecv|gather|scatter|hypercube)_perf(_mpi)?\b"
 )
@@ -54,15 +54,20 @@ class _Run:
     hosts: list[str] = field(default_factory=list)
     sizes: tuple[int, int, int, str] | None = None  # least, most, step, and its kind
     columns: list[str] | None = None
+    has_others: bool = False  # columns that are passed over
     expects_units: bool = False
     calls: list[MeasuredCall] = field(default_factory=list)
     asked: int = 0  # rows, also those of size 0
+    first: int = 0  # the size with which a pass begins, above 0
     busbw: list[float] = field(default_factory=list)
     best: tuple[float, float] = (0.0, 0.0)  # algbw and busbw of the fastest row
 
 
 def read_nccl(text: str, source: str) -> tuple[MeasuredTable, ...]:
-    """Returns a table for each run. Raises ValueError with the line for what is no such log, cut or damaged."""
+    """Returns a table for each run of a collective that is predicted on machines.
+
+    Raises ValueError with the line for what is no such log, cut or damaged, and if there is no such table.
+    """
     return _LogReader(source).read(text)
 
 
@@ -70,15 +75,16 @@ class _LogReader:
     def __init__(self, source: str) -> None:
         self.source, self.run, self.where = source, _Run(), "line 1"
         self.tables: list[MeasuredTable] = []
+        self.unpredicted: ValueError | None = None  # for the first table of another operation
 
     def read(self, text: str) -> tuple[MeasuredTable, ...]:
         lines = text.split("\n")
         for number, line in enumerate(lines, 1):
             self.where = f"line {number}"
-            self._line(_TAG.sub("", line).rstrip("\r"))
+            self._line(line)
         self._finish(whole=False)
         if not self.tables:
-            raise wrong(
+            raise self.unpredicted or wrong(
                 self.source,
                 self.where,
                 "expected output of nccl-tests or `hocket bench`, of the OSU benchmarks, or their JSON; found no table",
@@ -128,32 +134,33 @@ class _LogReader:
         if "time" not in found and set(found[1:]) <= {*_MORE, *_MODE}:
             self.run.columns = []  # more columns of the rows above, in a block of their own
             return
-        for name in found:
-            if name == "cputime":
-                raise wrong(
-                    self.source, self.where, "expected the time of the operation; found cputime: run without -C"
-                )
-            if name not in (*_PLACE, *_MODE, *_MORE):
-                near = did_you_mean(name, (*_PLACE, *_MODE, *_MORE))
-                text = f"expected columns of nccl-tests, {', '.join((*_PLACE, *_MODE))}; found {name!r}{near}"
-                raise wrong(self.source, self.where, text)
-        places = [one for one in found if one in _PLACE]
-        modes = [one for one in found if one in _MODE]
-        if places != [one for one in _PLACE if one in places] or modes not in ([*_MODE], [*_MODE] * 2):
+        if "cputime" in found:
+            raise wrong(self.source, self.where, "expected the time of the operation; found cputime: run without -C")
+        begin = found.index("time") if "time" in found else len(found)
+        places, known = found[:begin], [one for one in found[begin:] if one in (*_PLACE, *_MODE)]
+        modes = [found[at : at + len(_MODE)] for at, name in enumerate(found) if name == "time"]
+        whole = modes in ([_MODE], [_MODE] * 2) and known == _MODE * len(modes)
+        if places != [one for one in _PLACE if one in places] or not whole:
+            other = next((one for one in found if one not in (*_PLACE, *_MODE)), None)
+            text = ", ".join(found) if other is None else f"{other!r}{did_you_mean(other, (*_PLACE, *_MODE))}"
             raise wrong(
                 self.source,
                 self.where,
-                f"expected the columns {', '.join((*_PLACE, *_MODE))}, the last four once or twice; found "
-                f"{', '.join(found)}",
+                f"expected columns of nccl-tests, {', '.join((*_PLACE, *_MODE))}, the last four once or twice; found "
+                f"{text}",
             )
+        if found[-1] == "timestamp":  # a date and a time
+            found.append("time of day")
         self.run.columns, self.run.expects_units = found, True
+        self.run.has_others = len(found) > len(places) + len(known)
 
     def _units(self, line: str) -> None:
         """Checks the line of units, which leaves out those of columns without one."""
-        units = _UNITS | _MORE_UNITS
-        expected = [units[name] for name in self.run.columns or () if name in units]
-        found = re.sub(r"^#\s*", "", line).split()
-        if found != expected:
+        expected = [_UNITS[name] for name in self.run.columns or () if name in _UNITS]
+        found = re.findall(r"\([^)]*\)", line)
+        rest = iter(found)
+        # Units of columns that are passed over stand between the others.
+        if not all(unit in rest for unit in expected) if self.run.has_others else found != expected:
             raise wrong(self.source, self.where, f"expected the units {' '.join(expected)}; found {' '.join(found)}")
 
     def _row(self, line: str) -> None:
@@ -177,11 +184,15 @@ class _LogReader:
                 times.append(self._mode(size, *values))
         if not times:
             raise wrong(self.source, self.where, "expected a time, out of place or in place; found none")
-        if run.calls and size and size <= run.calls[-1].num_bytes:
-            text = f"expected a size above {run.calls[-1].num_bytes}; found {size}"
+        if run.calls and run.first < size <= run.calls[-1].num_bytes:
+            text = (
+                f"expected a size above {run.calls[-1].num_bytes}; found {size}: lines are damaged, or mixed, as "
+                "those of nccl-tests without MPI=1"
+            )
             raise wrong(self.source, self.where, text)
         run.asked += 1
         if size:  # sizes below one element per rank are rounded down to 0
+            run.first = run.first or size
             run.calls.append(MeasuredCall(self.where, size, min(times) * 1e-6))
 
     def _size(self, size: str, count: str | None, dtype: str | None) -> int:
@@ -224,7 +235,7 @@ class _LogReader:
         run, mean = self.run, self._number(text)
         if run.columns is None or not run.busbw:
             raise wrong(self.source, self.where, "expected rows above this line; found none")
-        if run.sizes is not None and (least := _num_sizes(*run.sizes)) != run.asked:
+        if run.sizes is not None and run.asked % (least := _num_sizes(*run.sizes)):
             raise wrong(
                 self.source,
                 self.where,
@@ -260,15 +271,19 @@ class _LogReader:
                 "expected the name of the benchmark, such as all_reduce_perf, above the table; found none; put the "
                 "command line above it",
             )
-        collective = named_collective(self.source, self.where, run.collective)
+        if whole:  # the next table may be of the same job
+            self.run.collective, self.run.hosts, self.run.num_ranks = run.collective, run.hosts, run.num_ranks
+        try:
+            collective = named_collective(self.source, self.where, run.collective)
+        except ValueError as error:
+            self.unpredicted = self.unpredicted or error
+            return
         algbw, busbw = run.best
         num_ranks = len(run.hosts) or run.num_ranks or ranks_of_bandwidths(collective, algbw, busbw)
         if num_ranks > 1 and algbw >= 1:
             check_factor(self.source, self.where, collective, num_ranks, busbw / algbw)
         hosts = hosts_in_order(run.hosts)
-        self.tables.append(MeasuredTable(self.source, collective, num_ranks, hosts, tuple(run.calls)))
-        if whole:  # the next table may be of the same job
-            self.run.collective, self.run.hosts, self.run.num_ranks = run.collective, run.hosts, run.num_ranks
+        self.tables.append(MeasuredTable(self.source, collective, num_ranks, hosts, fastest_of_each(run.calls)))
 
 
 def _rounding(text: str) -> float:

@@ -7,7 +7,8 @@ import re
 
 from hocket.network.calibration.measured_calls import MeasuredCall, MeasuredTable, named_collective, wrong
 
-_TITLE = re.compile(r"#\s*(?:OSU MPI[\w-]*|Hocket) ([\w-]+)(?: Personalized Exchange)? Latency Test")
+_TITLE = re.compile(r"^#\s*(?:OSU [\w-]+|Hocket) (\S.*?) Test\b", re.MULTILINE)
+_COLLECTIVE = re.compile(r"([\w-]+)(?: Personalized Exchange)? Latency")
 _NUMBER = re.compile(r"\d{1,12}\.\d\d")  # both print two decimals, so that a number that was cut is seen
 _TIME = "Avg Latency(us)"
 _KNOWN = {"Size", _TIME, "Min Latency(us)", "Max Latency(us)", "Iterations", "Validation"}
@@ -20,27 +21,32 @@ def is_osu(text: str) -> bool:
 
 
 def read_osu(text: str, source: str) -> tuple[MeasuredTable, ...]:
-    """Returns a table for each title, with sizes as printed: some are of one rank, until the ranks are known.
+    """Returns a table for each collective, with sizes as printed: some are of one rank, until the ranks are known.
 
-    Raises ValueError with the line for a column, unit or number that is not that of such a log.
+    Tables of other operations, such as messages between two ranks, are passed over. Raises ValueError with the line for
+    a column, unit or number that is not that of such a log, and if there is no such table.
     """
     tables: list[MeasuredTable] = []
+    unpredicted: ValueError | None = None
     collective, columns, calls = "", list[str](), list[MeasuredCall]()
     lines = text.split("\n")
-    if lines[-1].strip():
-        raise wrong(source, f"line {len(lines)}", "expected a line break at the end; the log is cut")
     for number, line in enumerate(lines, 1):
         where = f"line {number}"
-        title = _TITLE.match(line.strip())
-        if title:
+        if title := _TITLE.match(line):
             _finish(tables, source, where, collective, calls)
-            collective = named_collective(source, where, title[1].replace("-", ""))
             columns, calls = [], []
+            of_ranks = _COLLECTIVE.fullmatch(title[1])
+            try:
+                collective = named_collective(source, where, of_ranks[1].replace("-", "") if of_ranks else title[1])
+            except ValueError as error:
+                collective, unpredicted = "", unpredicted or error
         elif collective and re.match(r"#\s*Size\b", line):
             columns = _columns(source, where, line)
-        elif columns and re.match(r"\s*\d", line):
+        elif columns and re.match(r"\d", line):
             calls.append(_call(source, where, line.split(), columns, calls))
     _finish(tables, source, f"line {len(lines)}", collective, calls)
+    if not tables and unpredicted:
+        raise unpredicted
     return tuple(tables)
 
 

@@ -48,6 +48,16 @@ def load_machine(named: str) -> Machine:
 
     Raises a TopologyError that names the wrong entry.
     """
+    return _machine(*_with_bases(named)[:2], named)
+
+
+def machine_files(named: str) -> tuple[Path, ...]:
+    """Returns the file of a machine and those of its bases, without shipped ones. Raises as `load_machine`."""
+    return tuple(Path(one).resolve() for one in _with_bases(named)[2] if one not in _NAMES)
+
+
+def _with_bases(named: str) -> tuple[dict[str, Any], Path, list[str]]:
+    """Returns all entries, the folder of the files that they name, and the machine with its bases."""
     entries, bases = _entries(named), [named]
     folder = Path(named).parent
     while (base := entries.pop("base", None)) is not None:
@@ -58,7 +68,7 @@ def load_machine(named: str) -> Machine:
         if "topology" not in entries:
             folder = Path(bases[-1]).parent
         entries = _merged(_entries(bases[-1]), entries)
-    return _machine(entries, named, folder)
+    return entries, folder, bases
 
 
 def _entries(named: str) -> dict[str, Any]:
@@ -91,7 +101,7 @@ def _merged(base: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
-def _machine(entries: dict[str, Any], named: str, folder: Path) -> Machine:
+def _machine(entries: dict[str, Any], folder: Path, named: str) -> Machine:
     where = f"machine {named}"
     topology = entries.get("topology")
     if not isinstance(topology, str) or HOSTS not in topology:

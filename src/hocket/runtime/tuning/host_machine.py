@@ -12,7 +12,7 @@ from hocket.runtime.tuning.machine_costs import MachineCosts
 _TEXT = """\
 title: {title}
 topology: home:HOSTS,{options}
-bandwidth_share: 1
+bandwidth_share: {share:.4g}{why}
 hop_latency: 0us
 launch: 0us
 fabric: measured
@@ -32,10 +32,14 @@ _ETHERNET_SECONDS = 20e-6  # a message over the links of 1 Gb/s that `home` has 
 def machine_of_costs(costs: MachineCosts) -> str:
     """Returns the file of this host: a rank for each core, as fast as copies of all cores at once in main memory.
 
-    Hosts of its kind are connected by the gigabit Ethernet of `home`.
+    Bounds follow from copies of one core in its cache, which nothing beats. Hosts of its kind are connected by the
+    gigabit Ethernet of `home`.
     """
     rate = costs.together_bytes_per_second["copy"] / costs.num_cores
-    return _text(_one_host(costs.num_cores, costs.hop_seconds, rate), costs.hop_seconds, _ETHERNET_SECONDS, rate)
+    fastest = max(rate, *costs.bytes_per_second["copy"].values())
+    options = _one_host(costs.num_cores, costs.hop_seconds, fastest)
+    why = " # copies in main memory by all cores, over those in the cache of one core"
+    return _text(options, costs.hop_seconds, _ETHERNET_SECONDS, rate, rate / fastest, why)
 
 
 def machine_of_links(links: Sequence[LinkTimes], hosts: Sequence[int]) -> str:
@@ -63,10 +67,17 @@ def _one_host(num_ranks: int, seconds: float, bytes_per_second: float) -> str:
     return f"gpus={num_ranks},gpu-direct=yes,{link}"
 
 
-def _text(options: str, inside: float, between: float, bytes_per_second: float) -> str:
-    title = f"Hocket on {platform.node() or 'this host'}"
+def _text(
+    options: str, inside: float, between: float, bytes_per_second: float, share: float = 1.0, why: str = ""
+) -> str:
     return _TEXT.format(
-        title=title, options=options, rate=_rate(bytes_per_second), inside=_us(inside), between=_us(between)
+        title=f"Hocket on {platform.node() or 'this host'}",
+        options=options,
+        share=share,
+        why=why,
+        rate=_rate(bytes_per_second),
+        inside=_us(inside),
+        between=_us(between),
     )
 
 

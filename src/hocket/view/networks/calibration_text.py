@@ -97,10 +97,9 @@ def verdict_lines(verdict: dict[str, Any], last_bytes: int, machine: str) -> lis
     later = f", {name_seconds(verdict['later_seconds'], 2)} more for each call" if kind == "slow start" else ""
     lines = [f"{sizes}: {ratio} of the prediction{later}"]
     for number, cause in enumerate(verdict["causes"]):
-        lines.append(
-            f"  {'best match' if number == 0 else 'or'}: {cause['text']}, which gives {cause['ratio']:.0%} "
-            f"(median error {cause['error']:.0%})"
-        )
+        match = "best match" if number == 0 else "or"
+        lines.append(f"  {match}, which gives {cause['ratio']:.0%} (median error {cause['error']:.0%}):")
+        lines += [f"  - {text}" for text in cause["texts"]]
     if not verdict["causes"]:
         lines.append("  none of the causes that were simulated explains it")
     return lines
