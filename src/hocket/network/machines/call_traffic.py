@@ -43,6 +43,12 @@ class PlacedRanks:
         return self.network.num_ranks
 
     @cached_property
+    def num_cards(self) -> int:
+        """The number of network cards of a host that a call uses: not more than ranks of the smallest host."""
+        cards = int(np.count_nonzero(self.network.node_kinds == "nic")) // len(self.hosts)
+        return min(cards or 1, *map(len, self.hosts))
+
+    @cached_property
     def _rings(self) -> tuple[tuple[Ints, ...], ...]:
         """The rings of each host, each as an array of its ranks."""
         return tuple(
