@@ -126,6 +126,15 @@ def test_two_gpus_are_those_of_nvidia_smi() -> None:
     assert np.array(lanes_of(parse("dgx-1v:1"), np.arange(8)))[0].tolist() == [0, 1, 1, 2, 2, 0, 0, 0]
 
 
+def test_gpus_without_a_common_nvlink_send_through_a_third_one() -> None:
+    v100 = load_machine("v100")
+    for ranks, blocks in ((8, 8 * (4 + 2 * 3)), (3, 3 * 2)):  # three of a GPU's seven peers are two hops away
+        placed = placed_on(v100, 1, ranks)
+        (found,) = library_times(v100, placed, "all_to_all", GIB, algorithm="direct", protocol="Simple")
+        assert set(found.topology.link_class[found.link_bytes > 0]) == {"nvlink"}
+        assert found.link_bytes.sum() == pytest.approx(blocks * GIB / ranks)
+
+
 def test_a_file_states_what_differs(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("base: h100\nlaunch: 5us\nhop_latency: 1us\nbandwidth_share: 0.5\nfabric: efa\n")
