@@ -95,6 +95,11 @@ def test_a_protocol_has_limits_of_its_own() -> None:
         assert found.binding_share > 0.98
 
 
+def test_a_protocol_counts_the_cards_of_the_hosts_in_use() -> None:
+    v100 = load_machine("v100")
+    assert [placed_on(v100, *place).num_cards for place in ((2, 16), (4, 16), (2, 11), (1, 8))] == [4, 4, 3, 4]
+
+
 def test_hops_inside_hosts_take_longer_if_there_are_several() -> None:
     inside = {machine: hocket.simulate("all_gather", 0, machine=machine, protocol="LL").seconds for machine in _HOSTS}
     assert inside["a100"] == pytest.approx(30e-6 + 6.6e-6 + 7 * 0.6e-6)
@@ -207,6 +212,7 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, message: str) -> Non
         ({"algorithm": "rign"}, "found 'rign'; did you mean 'ring'"),
         ({"algorithm": "nvls", "protocol": "LL"}, "nvls on h100: expected a protocol, one of Simple; found 'LL'"),
         ({"topology": "ring:8"}, "machine .* excludes topology; leave one of them out"),
+        ({"level": "closed"}, "machine .* excludes level; leave one of them out"),
         ({"collective": "broadcast", "root": 8}, "root: expected 0 to 7; found 8"),
         ({"machine": "", "protocol": "LL", "topology": "ring:8"}, "protocol: expected a machine"),
         ({"machine": ""}, r"expected a topology \(--topology\), or a machine \(--machine\); found neither"),

@@ -22,6 +22,7 @@ by_size: [1, 0.9], times the bandwidth for vectors of 64 B, of 128 B and so on.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -69,16 +70,26 @@ def load_machine(named: str) -> Machine:
 
 
 def _entries(named: str) -> dict[str, Any]:
-    path = _SHIPPED / f"{named}.yaml" if named in _NAMES else Path(named)
-    if not path.is_file():
+    if named in _NAMES:
+        return dict(_shipped(named))
+    if not Path(named).is_file():
         raise TopologyError(
             f"expected a machine, one of {', '.join(MACHINES)}, or a YAML file; found {named!r}"
             f"{did_you_mean(Path(named).name, MACHINES)}"
         )
+    return _read_entries(Path(named))
+
+
+@lru_cache
+def _shipped(named: str) -> dict[str, Any]:
+    return _read_entries(_SHIPPED / f"{named}.yaml")
+
+
+def _read_entries(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise TopologyError(f"cannot read the machine file {named!r}: {error}") from error
+        raise TopologyError(f"cannot read the machine file {str(path)!r}: {error}") from error
     entries = read_yaml(text, path.name)
     for key in entries:
         if key not in _KEYS:
