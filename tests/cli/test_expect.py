@@ -30,7 +30,7 @@ def test_half_of_the_cards_in_rings(capsys: pytest.CaptureFixture[str], tmp_path
     log, plot = written(tmp_path, H100_X16_SLOW, [8, 8]), tmp_path / "expect.svg"
     text = text_of(capsys, "expect", log, "--machine", "h100", "--plot", str(plot))
     assert "all_reduce, 16 ranks on 2 hosts, against h100" in text
-    assert "from 512 MiB: 38% of the prediction" in text
+    assert "from 512 MiB: 43% of the prediction" in text
     assert "- 4 of 8 network cards of each host idle, and only rings (NCCL_ALGO)" in text
     paths = ElementTree.fromstring(plot.read_text()).findall("{http://www.w3.org/2000/svg}path")
     assert [path.get("stroke-dasharray") for path in paths] == [None, "4 3"]

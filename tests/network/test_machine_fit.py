@@ -64,7 +64,7 @@ def test_half_of_a_log_of_slow_cards_predicts_the_other_half(half: int) -> None:
 def test_half_of_a_log_of_two_hosts_finds_their_cards() -> None:
     fit = fit_machine(load_machine("a100"), [table_of(A100_X16[::2], (8, 8))])
     assert median(map(abs, errors(fit.machine, table_of(A100_X16[1::2], (8, 8))))) <= 0.10
-    assert 12e9 < fitted(fit)["nic-bandwidth"] < 23.5e9  # two cards of 100 Gb/s for each GPU
+    assert 20e9 < fitted(fit)["nic-bandwidth"] < 25e9  # two cards of 100 Gb/s for each GPU
 
 
 def made(machine: Machine, hosts: tuple[int, ...], sizes: list[int]) -> MeasuredTable:

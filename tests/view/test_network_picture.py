@@ -7,6 +7,7 @@ from xml.etree.ElementTree import Element, fromstring
 import numpy as np
 import pytest
 
+import hocket
 from hocket.network import load
 from hocket.view import draw_network
 
@@ -33,6 +34,17 @@ def marks(picture: Element) -> dict[float, list[tuple[float, float]]]:
             x, y, side = (float(one.get(name, "")) for name in ("x", "y", "width"))
             rows.setdefault(round(y + side / 2, 0), []).append((x + side / 2, side / 2))
     return rows
+
+
+def test_a_cable_is_drawn_twice_only_if_its_directions_differ() -> None:
+    """A ring on four ranks: all cables one way. The exchange of neighbours: all cables equally busy both ways."""
+    for algorithm, cables, both in (("ring", 4, False), ("bidirectional_ring", 4, True)):
+        found = hocket.simulate("all_reduce", "64M", topology="ring:4", algorithm=algorithm)
+        lines = [one.findtext(f"{SVG}title") or "" for one in fromstring(found.svg()).iter(f"{SVG}path")]
+        assert len(lines) == (cables if both else 2 * cables)
+        assert all(("<->" in line and "in each direction" in line) == both for line in lines)
+    idle = hocket.simulate("all_reduce", "64M", 2, topology="ring:4", algorithm="ring")
+    assert sum("for 0% of the time in each direction" in text for text in fromstring(idle.svg()).itertext()) == 3
 
 
 @pytest.mark.parametrize("network", NETWORKS)

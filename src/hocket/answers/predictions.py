@@ -138,7 +138,7 @@ def simulate(
     rank_counts = [] if ranks is None else [read_num_ranks(ranks)]
     if machine:
         given = {"topology": topology, "links": links, "reduce": reduce, "overhead": overhead, "groups": groups}
-        check_no_topology(given | {"dims": dims, "record": record})
+        check_no_topology(given | {"dims": dims, "level": level, "record": record})
         return fastest_of(
             machine_cases(
                 collective,

@@ -6,6 +6,7 @@ from typing import Any
 
 from hocket.answers.machines.machine_case import MachineCase
 from hocket.answers.network_choices import SIZES_COMPARED, ranges
+from hocket.answers.network_options import DEFAULT_LEVEL
 from hocket.answers.simulation_case import DEFAULT_BYTES
 from hocket.errors import did_you_mean
 
@@ -65,7 +66,7 @@ def choices_on_machine(cases: Sequence[MachineCase]) -> dict[str, Any]:
 
 def check_no_topology(given: Mapping[str, Any]) -> None:
     """Raises ValueError if options of topologies are given: a machine has a network and algorithms of its own."""
-    found = [name for name, value in given.items() if value]
+    found = [name for name, value in given.items() if value and not (name.endswith("level") and value == DEFAULT_LEVEL)]
     if found:
         raise ValueError(
             f"machine (--machine) predicts a GPU library on its own network and excludes {', '.join(found)}; leave one "

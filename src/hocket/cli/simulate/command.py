@@ -114,7 +114,7 @@ def cases_asked(arguments: argparse.Namespace) -> tuple[Sequence[SimulationCase 
     from hocket.answers import cases_of, check_no_topology, machine_cases
 
     if arguments.machine:
-        names = ("link", "reduce", "overhead", "groups", "dims", "trace")
+        names = ("link", "reduce", "overhead", "groups", "dims", "level", "trace")
         check_no_topology({f"--{name}": getattr(arguments, name) for name in names})
         return machine_cases(
             arguments.collective,

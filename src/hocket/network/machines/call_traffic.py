@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.network.machines.rings import find_rings, lanes_of
+from hocket.network.reach import components
 from hocket.network.simulation.channels import CallChannels, one_pattern
 from hocket.network.simulation.pipelined import host_tree
 from hocket.network.simulation.traffic import Traffic, TrafficPattern
@@ -41,6 +42,16 @@ class PlacedRanks:
     def num_ranks(self) -> int:
         """The number of ranks."""
         return self.network.num_ranks
+
+    @cached_property
+    def num_cards(self) -> int:
+        """The number of network cards of a host that a call uses: not more than ranks of the smallest host."""
+        network = self.network
+        inside = network.link_class != "nic"
+        host_of = components(network.link_source[inside], network.link_target[inside], network.num_nodes)
+        of_cards = host_of[network.node_kinds == "nic"]
+        used = (np.count_nonzero(of_cards == host_of[network.ranks[ranks[0]]]) for ranks in self.hosts)
+        return min(max(1, int(min(used))), *map(len, self.hosts))
 
     @cached_property
     def _rings(self) -> tuple[tuple[Ints, ...], ...]:

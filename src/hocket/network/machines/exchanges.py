@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.network.machines.call_traffic import PlacedRanks
+from hocket.network.machines.rings import lanes_of
 from hocket.network.simulation.channels import ChannelTimes
 from hocket.network.topology import Topology
 
@@ -37,21 +38,48 @@ def blocks_on_links(placed: PlacedRanks) -> Floats:
     network, number = placed.network, placed.num_ranks
     if number * number <= _MOST_PAIRS:
         source = np.repeat(np.arange(number), number)
-        return _blocks(network, source, np.tile(np.arange(number), number))
+        return _blocks(placed, source, np.tile(np.arange(number), number))
     by_size: dict[int, list[Ints]] = {}
     for ranks in placed.hosts:
         by_size.setdefault(len(ranks), []).append(ranks)
     blocks = np.zeros(network.num_links)
     for alike in by_size.values():
         source = np.repeat(alike[0], number)
-        blocks += len(alike) * _blocks(network, source, np.tile(np.arange(number), len(alike[0])))
+        blocks += len(alike) * _blocks(placed, source, np.tile(np.arange(number), len(alike[0])))
     orbit = _orbits(network, len(placed.hosts))
     mean: Floats = (np.bincount(orbit, blocks) / np.bincount(orbit))[orbit]
     return mean
 
 
-def _blocks(network: Topology, source: Ints, target: Ints) -> Floats:
-    return np.bincount(network.paths(source, target).links, minlength=network.num_links).astype(np.float64)
+def _blocks(placed: PlacedRanks, source: Ints, target: Ints) -> Floats:
+    network = placed.network
+    third = _third_gpus(placed, source, target)
+    bounced = np.flatnonzero(third >= 0)
+    ends = np.concatenate([np.where(third >= 0, third, source), source[bounced]])
+    paths = network.paths(ends, np.concatenate([target, third[bounced]]))
+    return np.bincount(paths.links, minlength=network.num_links).astype(np.float64)
+
+
+def _third_gpus(placed: PlacedRanks, source: Ints, target: Ints) -> Ints:
+    """Returns, for GPUs of a host that only a third GPU connects by NVLinks, the third one, else -1.
+
+    NCCL sends through it (NVB, since 2.11) and not over PCIe; of several, through the first with the most links.
+    """
+    third = np.full(len(source), -1)
+    for ranks in placed.hosts:
+        lanes = np.array(lanes_of(placed.network, ranks))
+        if not lanes.any():
+            continue
+        position = np.full(placed.num_ranks, -1)
+        position[ranks] = np.arange(len(ranks))
+        most = np.minimum(lanes[:, :, None], lanes[None, :, :])  # from the first GPU, through the second, to the third
+        chosen = np.where(
+            (lanes == 0) & (most.max(axis=1) > 0) & ~np.eye(len(ranks), dtype=bool), most.argmax(axis=1), -1
+        )
+        inside = np.flatnonzero((position[source] >= 0) & (position[target] >= 0))
+        found = chosen[position[source[inside]], position[target[inside]]]
+        third[inside] = np.where(found >= 0, ranks[found], -1)
+    return third
 
 
 def _orbits(network: Topology, num_hosts: int) -> Ints:

@@ -7,6 +7,7 @@ as fast as the protocol allows.
 The rule: of all algorithms and protocols of the library, the one with the least predicted time runs.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -144,10 +145,7 @@ class _Call:
     def time(self, protocol: Protocol) -> LibraryTime:
         """Returns the time in this protocol."""
         machine, placed, size = self.machine, self.placed, self.num_bytes
-        inside = protocol.inside_seconds + machine.hop_seconds
-        between = protocol.between_seconds + machine.fabric_seconds + machine.hop_seconds
-        if self.algorithm in _IN_SWITCHES:
-            inside = protocol.inside_seconds  # pieces overlap in a switch, and their latency counts once, at the begin
+        inside, between = self._hop_seconds(protocol)
         begin = machine.launch_seconds + protocol.begin_seconds
         if self.algorithm == "direct":
             network = self._at_speed(placed.network, protocol)
@@ -163,6 +161,10 @@ class _Call:
             routed = _routed(placed, self.collective, self.algorithm, self.root)
             network = self._at_speed(routed.topology, protocol)
             found = routed.times(network.bytes_per_second, (inside, between), size)
+            slower = self._slowed(network, found.link_bytes, protocol)
+            if slower is not network:
+                network = slower
+                found = routed.times(network.bytes_per_second, (inside, between), size)
         # A ring copies the last block out of the receive buffer, and nothing else overlaps with that copy.
         copied = size / placed.num_ranks / machine.copy_bytes_per_second if self.algorithm == "ring" else 0.0
         seconds = begin + found.seconds + copied
@@ -178,6 +180,37 @@ class _Call:
             num_steps=found.num_steps,
         )
 
+    def _hop_seconds(self, protocol: Protocol) -> tuple[float, float]:
+        """Returns the latency of a message within a host, and between hosts."""
+        machine, several = self.machine, len(self.placed.hosts) > 1
+        inside = protocol.inside_seconds + machine.hop_seconds
+        between = protocol.between_seconds + machine.fabric_seconds + machine.hop_seconds
+        if self.algorithm in _IN_SWITCHES:  # pieces overlap in a switch, and their latency counts once, at the begin
+            return protocol.inside_seconds, between
+        if self.algorithm == "ring" and several:
+            inside = max(inside, machine.post_seconds * (3 if protocol.name == "Simple" else 1))
+            if self.collective == "all_reduce":
+                return inside * protocol.plateau, between * protocol.plateau
+        return inside, between
+
+    def _slowed(self, network: Topology, link_bytes: Floats, protocol: Protocol) -> Topology:
+        """Returns the network with links slowed by so much that the call keeps the protocol's limits of busbw."""
+        hosts, number = len(self.placed.hosts), self.placed.num_ranks
+        most = self.machine.low_latency_bytes_per_second[min(hosts, 3) - 1] if protocol.name == "LL" else math.inf
+        if hosts > 1:
+            most = min(most, self.placed.num_cards * protocol.card_bytes_per_second[min(hosts, 3) - 2])
+        # What a library calls busbw: what a ring or a switch sends per rank; a tree sends the vector up and down.
+        once = 1.0 if self.collective in ("broadcast", "reduce") else (number - 1) / number
+        times = 2.0 if self.algorithm == "tree" else once * (2 if self.collective == "all_reduce" else 1)
+        busy = float((link_bytes / network.bytes_per_second).max(initial=0.0))
+        needed = max(busy, times * self.num_bytes / most)
+        power = max(64, int(self.num_bytes)).bit_length() - (64).bit_length()
+        if power < len(protocol.by_size):
+            needed /= protocol.by_size[power]
+        if not 0 < busy < needed:
+            return network
+        return replace(network, bytes_per_second=network.bytes_per_second * (busy / needed))
+
     def _at_speed(self, network: Topology, protocol: Protocol) -> Topology:
         """Returns the network with links as fast as the protocol and the switches allow."""
         machine = self.machine
@@ -187,9 +220,8 @@ class _Call:
             inside, between = machine.switch_share or 1.0, machine.fabric_share or 1.0
             share = np.where(reducing, share * np.where(network.link_class == "nic", between, inside), share)
         rate = network.bytes_per_second * share
-        if protocol.name == "LL":
-            hosts = len(self.placed.hosts)
-            rate = np.minimum(rate, machine.low_latency_bytes_per_second[min(2, hosts.bit_length() - 1)])
+        if self.algorithm == "direct" and protocol.name == "LL":  # pairs do not share a limit
+            rate = np.minimum(rate, machine.low_latency_bytes_per_second[0])
         return replace(network, bytes_per_second=rate)
 
 

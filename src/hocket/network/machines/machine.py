@@ -17,7 +17,11 @@ PROTOCOLS = ("LL", "LL128", "Simple")
 
 @dataclass(frozen=True)
 class Protocol:
-    """A way to move data: seconds to begin, per hop inside a host and between hosts; shares of bandwidth for data."""
+    """A way to move data: seconds to begin, per hop inside a host and between hosts; shares of bandwidth for data.
+
+    card_bytes_per_second: the most busbw per network card, on 2 hosts and on more. plateau: times the latency of a
+    ring's all_reduce on several hosts. by_size: times the bandwidth for vectors of 64 B, of 128 B and so on, then 1.
+    """
 
     name: str
     begin_seconds: float
@@ -25,6 +29,9 @@ class Protocol:
     between_seconds: float
     share: float
     share_between: float
+    card_bytes_per_second: tuple[float, float]
+    plateau: float
+    by_size: tuple[float, ...]
 
 
 class Protocols(NamedTuple):
@@ -43,11 +50,11 @@ class Machine:
     name: of its file. title: what the file calls it. topology: KIND:ARGS with HOSTS for the number of hosts; folder:
     where the files lie that it names.
     bandwidth_share: share of every link's bandwidth that data gets, before the protocol's. hop_seconds: added to each
-    hop. fabric_seconds: added to each hop between hosts. launch_seconds: from the call to the first instruction.
-    copy_bytes_per_second: of a copy within a GPU's memory. low_latency_bytes_per_second: the most that LL reaches per
-    link on 1, on 2 or 3, and on 4 or more hosts. switch_share: share of its links' bandwidth at which a switch of a
-    host reduces; None if it does not. fabric_share: the same for the switches between hosts. algorithms: those that
-    the library chooses from.
+    hop. fabric_seconds: added to each hop between hosts. post_seconds: the least time of a ring's hop on several hosts,
+    three times that for Simple. launch_seconds: from the call to the first instruction. copy_bytes_per_second: of a
+    copy within a GPU's memory. low_latency_bytes_per_second: the most busbw of LL on 1, on 2, and on more hosts.
+    switch_share: share of its links' bandwidth at which a switch of a host reduces; None if it does not. fabric_share:
+    the same for the switches between hosts. algorithms: those that the library chooses from.
     """
 
     name: str
@@ -58,6 +65,7 @@ class Machine:
     hop_seconds: float
     fabric: str
     fabric_seconds: float
+    post_seconds: float
     launch_seconds: float
     copy_bytes_per_second: float
     low_latency_bytes_per_second: tuple[float, float, float]

@@ -8,14 +8,21 @@ hop_latency: 0us                  # added to each hop, but not to those through 
 launch: 0us                       # from the call to the first instruction
 fabric: infiniband                # a name in `fabrics`, whose time is added to each hop between hosts
 fabrics: {infiniband: 0us, roce: 1us}
+post: 1us                         # the least time of a ring's hop on several hosts; three times that for Simple
 copy: 1675GB/s                    # of a copy within a GPU's memory
-low_latency: [141GB/s, 45GB/s, 35GB/s]    # the most that LL reaches per link on 1, on 2 or 3, on 4 or more hosts
+low_latency: [141GB/s, 39GB/s, 20.4GB/s]  # the most busbw that LL reaches on 1, on 2, on more hosts
 switch_share: 0.85                # of a switch's links while it reduces (NVLS); fabric_share: between hosts (SHARP)
 algorithms: [ring, tree, nvls]    # those that the library chooses from
-protocols: {ring: {LL: {begin: 6.6us, inside: 0.6us, between: 2.7us, share: 0.5}}}    # also share_between
+protocols: {ring: {LL: {begin: 6.6us, inside: 0.6us, between: 2.7us, share: 0.5}}}
+
+A protocol may also have share_between, if it differs between hosts; per_card: [23.6GB/s, 17.8GB/s], the most busbw per
+network card on 2 and on more hosts; plateau: 1.4, times the latency of a ring's all_reduce on several hosts; and
+by_size: [1, 0.9], times the bandwidth for vectors of 64 B, of 128 B and so on.
 """
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +44,11 @@ LIBRARY_ALGORITHMS = ("ring", "tree", "nvls", "sharp", "direct")
 _FAMILIES = Protocols._fields
 _MOST_BASES = 8
 _KEYS = {
-    *("base", "title", "topology", "bandwidth_share", "hop_latency", "launch", "fabric", "fabrics", "copy"),
+    *("base", "title", "topology", "bandwidth_share", "hop_latency", "launch", "fabric", "fabrics", "post", "copy"),
     *("low_latency", "switch_share", "fabric_share", "algorithms", "protocols"),
 }
-_PROTOCOL_KEYS = {"begin", "inside", "between", "share", "share_between"}
+_NEEDED = {"begin", "inside", "between", "share"}  # by a protocol
+_OPTIONAL = {"share_between", "per_card", "plateau", "by_size"}
 
 
 def load_machine(named: str) -> Machine:
@@ -72,16 +80,26 @@ def _with_bases(named: str) -> tuple[dict[str, Any], Path, list[str]]:
 
 
 def _entries(named: str) -> dict[str, Any]:
-    path = _SHIPPED / f"{named}.yaml" if named in _NAMES else Path(named)
-    if not path.is_file():
+    if named in _NAMES:
+        return dict(_shipped(named))
+    if not Path(named).is_file():
         raise TopologyError(
             f"expected a machine, one of {', '.join(MACHINES)}, or a YAML file; found {named!r}"
             f"{did_you_mean(Path(named).name, MACHINES)}"
         )
+    return _read_entries(Path(named))
+
+
+@lru_cache
+def _shipped(named: str) -> dict[str, Any]:
+    return _read_entries(_SHIPPED / f"{named}.yaml")
+
+
+def _read_entries(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise TopologyError(f"cannot read the machine file {named!r}: {error}") from error
+        raise TopologyError(f"cannot read the machine file {str(path)!r}: {error}") from error
     entries = read_yaml(text, path.name)
     for key in entries:
         if key not in _KEYS:
@@ -113,12 +131,7 @@ def _machine(entries: dict[str, Any], folder: Path, named: str) -> Machine:
     if not isinstance(fabrics, dict) or fabric not in fabrics:
         known = ", ".join(map(str, fabrics or ()))
         raise TopologyError(f"{where}: fabric: expected a name in fabrics ({known}); found {fabric!r}")
-    speeds = entries.get("low_latency")
-    if not isinstance(speeds, list) or len(speeds) != 3:
-        raise TopologyError(
-            f"{where}: low_latency: expected bandwidths on 1, on 2 or 3, and on 4 or more hosts; found {speeds!r}"
-        )
-    one, few, many = (_read(bytes_per_second, speed, f"{where}: low_latency") for speed in speeds)
+    one, two, more = _bandwidths(entries.get("low_latency"), ("1", "2", "more"), f"{where}: low_latency")
     algorithms = entries.get("algorithms")
     if not isinstance(algorithms, list) or not algorithms or set(map(str, algorithms)) - set(LIBRARY_ALGORITHMS):
         raise TopologyError(
@@ -136,9 +149,10 @@ def _machine(entries: dict[str, Any], folder: Path, named: str) -> Machine:
         hop_seconds=_read(seconds, entries.get("hop_latency"), f"{where}: hop_latency"),
         fabric=str(fabric),
         fabric_seconds=_read(seconds, fabrics[fabric], f"{where}: fabrics: {fabric}"),
+        post_seconds=_read(seconds, entries.get("post", "0us"), f"{where}: post"),
         launch_seconds=_read(seconds, entries.get("launch"), f"{where}: launch"),
         copy_bytes_per_second=_read(bytes_per_second, entries.get("copy"), f"{where}: copy"),
-        low_latency_bytes_per_second=(one, few, many),
+        low_latency_bytes_per_second=(one, two, more),
         switch_share=_share(entries, "switch_share", where) if "switch_share" in entries else None,
         fabric_share=_share(entries, "fabric_share", where) if "fabric_share" in entries else None,
         protocols=_protocols(entries.get("protocols"), f"{where}: protocols"),
@@ -161,15 +175,39 @@ def _protocols(entries: Any, where: str) -> Protocols:
 
 
 def _protocol(name: str, entries: Any, where: str) -> Protocol:
-    if not isinstance(entries, dict) or set(entries) - _PROTOCOL_KEYS or _PROTOCOL_KEYS - {"share_between", *entries}:
+    if not isinstance(entries, dict) or set(entries) - _NEEDED - _OPTIONAL or _NEEDED - set(entries):
         raise TopologyError(
-            f"{where}: expected begin, inside, between, share and perhaps share_between; found {entries!r}"
+            f"{where}: expected {', '.join(sorted(_NEEDED))}, and perhaps {', '.join(sorted(_OPTIONAL))}; found "
+            f"{entries!r}"
         )
     begin, inside, between = (_read(seconds, entries[key], f"{where}: {key}") for key in ("begin", "inside", "between"))
-    share = _share(entries, "share", where)
+    share, card = _share(entries, "share", where), (math.inf, math.inf)
+    if "per_card" in entries:
+        two, more = _bandwidths(entries["per_card"], ("2", "more"), f"{where}: per_card")
+        card = (two, more)
+    plateau = entries.get("plateau", 1)
+    if isinstance(plateau, bool) or not isinstance(plateau, int | float) or not 1 <= plateau < math.inf:
+        raise TopologyError(f"{where}: plateau: expected a number, 1 or more; found {plateau!r}")
+    shares = entries.get("by_size", [])
+    if not isinstance(shares, list):
+        raise TopologyError(f"{where}: by_size: expected a list of shares, for 64 B, 128 B and so on; found {shares!r}")
     return Protocol(
-        name, begin, inside, between, share, _share({"share_between": share} | entries, "share_between", where)
+        name,
+        begin,
+        inside,
+        between,
+        share,
+        _share({"share_between": share} | entries, "share_between", where),
+        card,
+        float(plateau),
+        tuple(_share({"by_size": one}, "by_size", where) for one in shares),
     )
+
+
+def _bandwidths(found: Any, hosts: Sequence[str], where: str) -> list[float]:
+    if not isinstance(found, list) or len(found) != len(hosts):
+        raise TopologyError(f"{where}: expected a bandwidth each for {', '.join(hosts)} hosts; found {found!r}")
+    return [_read(bytes_per_second, one, where) for one in found]
 
 
 def _share(entries: Mapping[str, Any], key: str, where: str) -> float:
@@ -184,7 +222,7 @@ def _read(reader: Callable[[str], float], found: Any, where: str) -> float:
         value = reader(str(found))
     except TopologyError as error:
         raise TopologyError(f"{where}: {error}") from None
-    if not 0 <= value < float("inf") or (reader is bytes_per_second and not value):
+    if not 0 <= value < math.inf or (reader is bytes_per_second and not value):
         raise TopologyError(
             f"{where}: expected a value that is not negative, and above 0 if it is a bandwidth; found {found!r}"
         )

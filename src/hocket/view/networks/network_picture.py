@@ -24,6 +24,7 @@ _APART, _LEVEL, _MOST_WIDE = 76.0, 120.0, 1400.0  # pixels between near nodes, b
 _MARGIN, _NAME, _TOP, _LEGEND = 44.0, 60.0, 56.0, 34.0  # pixels around, for the last name, the title and the legend
 _BENT, _BENT_IN_ROW = 28.0, 50.0  # most pixels by which a bent link leaves the straight line: on a grid, in a row
 _OF_NAME = 1000.0  # points of lines that are as bad to hide as a name
+_ALIKE = 0.005  # difference of busy shares below which both directions of a cable are one line
 _MOST_TESTED = 1 << 24  # pairs of a link and a node that it may pass
 _INK, _GREY, _IDLE = "#24292f", "#6e7781", "#d0d7de"
 _SCALE = ((255, 237, 160), (254, 178, 76), (240, 59, 32), (128, 0, 38))  # of busy links, from 0 to 1
@@ -35,8 +36,8 @@ Floats = npt.NDArray[np.float64]
 def draw_network(topology: "Topology", result: "LinkLoads | None" = None, title: str = "") -> str:
     """Returns the network as SVG. With a result, the busier a link, the thicker and redder it is.
 
-    Without a result each cable is one line, in the colour of its class. With one, the two directions of a cable lie
-    side by side, each a little to the right of the middle.
+    Each cable is one line; without a result, in the colour of its class. With one, it is two lines if its directions
+    are not equally busy, each a little to the right of the middle.
     """
     has_levels, named = _has_levels(topology), topology.num_nodes <= _MOST_NAMED
     points = _in_pixels(positions(topology), has_levels=has_levels)
@@ -153,24 +154,39 @@ def _costs(topology: "Topology", name: str) -> str:
 
 
 def _draw_busy(root: Element, topology: "Topology", points: Floats, result: "LinkLoads", below: float) -> Floats:
-    """Draws each link as a line of its own, and a legend of their colours. Returns the lines."""
+    """Draws each cable, or both its directions if they differ, and a legend of the colours. Returns the lines."""
     share = result.link_seconds / result.seconds if result.seconds else result.link_seconds
-    begin, end = points[topology.link_source], points[topology.link_target]
+    ends = np.stack((topology.link_source, topology.link_target), axis=1)
+    pairs, cable_of = np.unique(np.sort(ends, axis=1), axis=0, return_inverse=True)
+    begin, end = points[pairs[:, 0]], points[pairs[:, 1]]
+    ways = _curves(topology, points, begin, end)
     along = end - begin
     length = np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-9)
     aside = 3.0 * np.stack((-along[:, 1], along[:, 0]), axis=1) / length
-    ways: Floats = _curves(topology, points, begin, end) + aside[:, None, :]
+    busiest: dict[tuple[int, bool], int] = {}  # the link that stands for parallel ones, by cable and direction
     for link in np.argsort(share, kind="stable").tolist():
-        busy = float(share[link])
-        text = f"{topology.link_names([link])[0]}: busy for {busy:.0%} of the time"
-        line = _line(root, ways[link], colour_of(busy) if busy else _IDLE, 0.8 + 3.4 * busy)
+        busiest[int(cable_of[link]), bool(ends[link, 0] < ends[link, 1])] = link
+    lines: list[tuple[float, Floats, str]] = []
+    for (cable, forward), link in busiest.items():
+        other, busy = busiest.get((cable, not forward)), float(share[link])
+        name, way, each = topology.link_names([link])[0], ways[cable], ""
+        if other is not None and abs(busy - share[other]) < _ALIKE:
+            if not forward:
+                continue
+            name, each = name.replace("->", "<->"), " in each direction"
+        elif other is not None:
+            way = way + aside[cable] * (1 if forward else -1)
+        lines.append((busy, way, f"{name}: busy for {busy:.0%} of the time{each}"))
+    lines.sort(key=lambda line: line[0])
+    for busy, way, text in lines:
+        line = _line(root, way, colour_of(busy) if busy else _IDLE, 0.8 + 3.4 * busy)
         add(line, "title", text)
     add(root, "text", "busy share of the time", x=16.0, y=below + 16, fill=_INK)
     for i in range(21):
         add(root, "rect", x=156.0 + 6 * i, y=below + 6, width=6.2, height=10, fill=colour_of(i / 20))
     for text, x in (("0", 146.0), ("1", 286.0)):
         add(root, "text", text, x=x, y=below + 16, fill=_INK)
-    return ways
+    return np.stack([way for _, way, _ in lines]) if lines else ways
 
 
 def _draw_nodes(root: Element, topology: "Topology", points: Floats, radius: float) -> None:
