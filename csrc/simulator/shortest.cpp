@@ -66,6 +66,7 @@ void Router::route(Numbers from, Numbers to, Numbers keys, std::vector<std::int6
                    std::span<std::int64_t> ends) {
     for (std::size_t flow = 0; flow < from.size(); ++flow) {
         if (goal_ != static_cast<std::size_t>(to[flow])) aim_at(static_cast<std::size_t>(to[flow]));
+        measure(static_cast<std::size_t>(from[flow]));
         const std::size_t begin = nodes.size();
         auto node = static_cast<std::size_t>(from[flow]);
         nodes.push_back(from[flow]);
@@ -82,7 +83,6 @@ void Router::route(Numbers from, Numbers to, Numbers keys, std::vector<std::int6
     }
 }
 
-/// Finds how far all nodes are from the goal, in rounds of the nodes that are equally far (Dial 1969).
 void Router::aim_at(std::size_t goal) {
     goal_ = goal;
     next_.clear();
@@ -91,10 +91,20 @@ void Router::aim_at(std::size_t goal) {
     hops_to_goal_.assign(num_nodes(), -1);
     hops_to_goal_[goal] = 0;
     rounds_.assign(1, {goal});
-    for (std::size_t round = 0; round < rounds_.size(); ++round) {
-        for (std::size_t place = 0; place < rounds_[round].size(); ++place) {
-            const std::size_t node = rounds_[round][place];
-            if (hops_to_goal_[node] != static_cast<std::int64_t>(round) || (node != goal && !forwards_[node])) continue;
+    round_ = 0;
+}
+
+/// Finds how far a node is from the goal, in rounds of the nodes that are equally far (Dial 1969). All that are nearer
+/// are known then; what is farther costs nothing.
+void Router::measure(std::size_t from) {
+    const auto known = [&] {
+        return hops_to_goal_[from] >= 0 && hops_to_goal_[from] <= static_cast<std::int64_t>(round_);
+    };
+    for (; round_ < rounds_.size() && !known(); ++round_) {
+        for (std::size_t place = 0; place < rounds_[round_].size(); ++place) {
+            const std::size_t node = rounds_[round_][place];
+            const bool is_final = hops_to_goal_[node] == static_cast<std::int64_t>(round_);
+            if (!is_final || (node != goal_ && !forwards_[node])) continue;
             for (std::size_t arc = entering_begins_[node]; arc < entering_begins_[node + 1]; ++arc) {
                 const std::size_t before = entering_[arc].from;
                 const std::int64_t reached = hops_to_goal_[node] + entering_[arc].hops;

@@ -33,6 +33,7 @@ class Router {
     };
 
     void aim_at(std::size_t goal);
+    void measure(std::size_t from);
     bool leads_on(const Arc &arc) const;
     std::span<const std::size_t> choices(std::size_t node);
 
@@ -40,8 +41,9 @@ class Router {
     std::vector<std::size_t> leaving_begins_, entering_begins_;
     std::vector<bool> forwards_;
     std::size_t goal_;
-    std::vector<std::int64_t> hops_to_goal_; // -1: no way leads there
+    std::vector<std::int64_t> hops_to_goal_; // -1: no way leads there, or it is farther than the rounds have come
     std::vector<std::vector<std::size_t>> rounds_;
+    std::size_t round_ = 0;                                     // the next one
     std::vector<std::size_t> next_, next_begins_, next_counts_; // the choices found for this goal so far
 };
 
