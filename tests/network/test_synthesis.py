@@ -109,6 +109,14 @@ def test_rooted_collectives_reach_the_optimum(name: str, collective: str) -> Non
 
 
 @pytest.mark.slow(reason="thousands of pieces, which only compiled code simulates quickly")
+@pytest.mark.parametrize("seed", range(10))
+def test_all_collectives_reach_the_optimum_where_messages_share_switches(seed: int) -> None:
+    for collective in ("all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter"):
+        rooted = collective not in ("all_gather", "reduce_scatter")
+        _check(_odd_switches(seed), collective, root=seed % 6 if rooted else 0)
+
+
+@pytest.mark.slow(reason="thousands of pieces, which only compiled code simulates quickly")
 @pytest.mark.parametrize("ranks", [64, 128])
 def test_a_cluster_takes_seconds(ranks: int) -> None:
     topology = parse(_H100.format(ranks // 8))

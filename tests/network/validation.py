@@ -83,8 +83,8 @@ Not all constants are NCCL's; the files name the source of each:
 """
 OTHER_LOGS = """### Other logs
 
-These logs of nccl-tests and rccl-tests showed which of NCCL's rules the model lacked. They did not set constants, except
-those of one host of V100 or B200. *within* counts the times whose error is allowed as above.
+These logs of nccl-tests and rccl-tests showed which of NCCL's rules the model lacked. They did not set constants,
+except those of one host of V100 or B200. *within* counts the times whose error is allowed as above.
 
 Most errors have one of these causes. One process with 8 GPUs begins each call 30 to 40 us later than a process for each
 GPU. Cards of some clouds are slower than the machine's: those of Vultr carry 40 to 45 GB/s by their own test. Times of
