@@ -94,7 +94,7 @@ def test_mistakes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "topology", "--topology", "circle:4"]) == 2
     assert "expected KIND:ARGS" in (captured := capsys.readouterr().err) or "nor KIND:ARGS" in captured
     assert main(["show", "ring", "--topology", "ring:4"]) == 2
-    assert "--topology belongs to `hocket show topology`" in capsys.readouterr().err
+    assert "leave the topology out, or see `hocket show topology`" in capsys.readouterr().err
     assert main(["show", "topology", "ring:4", "--topology", "ring:8"]) == 2
     assert "expected one network; found ring:4 and --topology ring:8; leave one out" in capsys.readouterr().err
 

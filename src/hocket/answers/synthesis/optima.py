@@ -197,7 +197,10 @@ def synthesised_named(
 
     if algorithm != SYNTHESISED:
         found = "none" if algorithm is None else algorithm
-        raise ValueError(f"topology: only {SYNTHESISED} is made for a network; found {found!s}; leave it out")
+        raise ValueError(
+            f"topology: only {SYNTHESISED} is made for a network; found {found!s}; leave the topology out, or see "
+            "`hocket show topology` for the network and `hocket simulate` for an algorithm on it"
+        )
     made = made_for(_optimum_of(collective or "all_reduce", ranks, topology, root, (), False))
     return algorithm_of(made), made.schedule.num_ranks
 
