@@ -82,6 +82,7 @@ class RoutedChannels:
             chunks = np.bincount(of_pattern, np.tile(pattern.chunks, len(channels.orders)), len(pairs))
             load = np.bincount(self._paths.links, np.repeat(chunks, lengths), topology.num_links)
             self._loads.append(load.astype(np.float64))
+        self._meetings = [_Meetings(pattern) for pattern in patterns]
 
     def times(self, bytes_per_second: Floats, hop_seconds: tuple[float, float], num_bytes: float) -> ChannelTimes:
         """Returns the time of a call of num_bytes.
@@ -115,7 +116,7 @@ class RoutedChannels:
         if self.channels.in_sequence:
             return sum(float((one + more).sum(axis=1).max()) for one, more in zip(sent, latencies, strict=True))
         traffic = self.channels.traffic
-        steps = [_ChannelStep(*one) for one in zip(traffic.patterns, sent, latencies, strict=True)]
+        steps = [_ChannelStep(*one) for one in zip(self._meetings, sent, latencies, strict=True)]
         ready = np.zeros((max((len(one) for one in sent), default=1), traffic.num_ranks))
         for number, times in traffic.repeats:
             ready = repeated(steps[number], ready, times)
@@ -131,23 +132,30 @@ def _different(rows: list[Floats]) -> Ints:
     return np.unique(np.round(alike / scale, 9), axis=0, return_index=True)[1].astype(np.int64)
 
 
+class _Meetings:
+    """Which messages of a pattern meet at a rank: those that it sends, and those that it receives."""
+
+    def __init__(self, pattern: TrafficPattern) -> None:
+        self.source = pattern.source
+        self.senders, self.send_begins = np.unique(pattern.source, return_index=True)
+        self.by_target = np.argsort(pattern.target, kind="stable")
+        self.receivers, self.receive_begins = np.unique(pattern.target[self.by_target], return_index=True)
+
+
 class _ChannelStep:
     """One step of all channels, as a function from the ready times of ranks, float64[channels, ranks], to the next."""
 
-    def __init__(self, pattern: TrafficPattern, sent: Floats, latencies: Floats) -> None:
-        self.source, self.sent = pattern.source, sent
-        self.senders, self.send_begins = np.unique(pattern.source, return_index=True)
-        self.by_target = np.argsort(pattern.target, kind="stable")
-        self.latencies = latencies[:, self.by_target]
-        self.receivers, self.receive_begins = np.unique(pattern.target[self.by_target], return_index=True)
+    def __init__(self, meetings: _Meetings, sent: Floats, latencies: Floats) -> None:
+        self.meetings, self.sent = meetings, sent
+        self.latencies = latencies[:, meetings.by_target]
 
     def __call__(self, state: Floats) -> Floats:
-        ready = state.copy()
-        left = ready[:, self.source] + self.sent
-        come = left[:, self.by_target] + self.latencies
+        ready, meetings = state.copy(), self.meetings
+        left = ready[:, meetings.source] + self.sent
+        come = left[:, meetings.by_target] + self.latencies
         for ranks, begins, times in (
-            (self.senders, self.send_begins, left),
-            (self.receivers, self.receive_begins, come),
+            (meetings.senders, meetings.send_begins, left),
+            (meetings.receivers, meetings.receive_begins, come),
         ):
             ready[:, ranks] = np.maximum(ready[:, ranks], np.maximum.reduceat(times, begins, axis=1))
         return ready
