@@ -14,7 +14,7 @@ def test_a_machine_is_predicted(capsys: pytest.CaptureFixture[str]) -> None:
     assert [one["algorithm"] for one in row["others"]] == ["tree", "nvls"]
     text = text_of(capsys, "simulate", "all_reduce", "--machine", "h100:4", "-b", "8G")
     assert text.startswith(
-        "all_reduce ring (Simple), 8 GiB on h100:4, 32 ranks: 43.1 ms\nDGX H100, NCCL in a CUDA graph\n"
+        "all_reduce ring (Simple), 8 GiB on h100:4, 32 ranks: 43.5 ms\nDGX H100, NCCL in a CUDA graph\n"
     )
 
 
@@ -32,7 +32,7 @@ def test_algorithm_protocol_ranks_and_sweeps(capsys: pytest.CaptureFixture[str])
 
 def test_explain_compares_a_machines_algorithms(capsys: pytest.CaptureFixture[str]) -> None:
     text = text_of(capsys, "explain", "all_reduce", "--machine", "h100:4", "-b", "8G")
-    assert "ring takes 43.1 ms, 1.30 times the lower bound; the next best, nvls," in text
+    assert "ring takes 43.5 ms, 1.31 times the lower bound; the next best, nvls," in text
     assert "Fastest by size: tree below" in text and "Messages of" not in text
 
 

@@ -61,10 +61,10 @@ def test_half_of_a_log_of_slow_cards_predicts_the_other_half(half: int) -> None:
 
 
 @pytest.mark.slow("a fit of all sizes on two hosts")
-def test_half_of_a_log_of_two_hosts_finds_their_cards() -> None:
+def test_half_of_a_log_of_two_hosts_predicts_the_other_half() -> None:
     fit = fit_machine(load_machine("a100"), [table_of(A100_X16[::2], (8, 8))])
     assert median(map(abs, errors(fit.machine, table_of(A100_X16[1::2], (8, 8))))) <= 0.10
-    assert 20e9 < fitted(fit)["nic-bandwidth"] < 25e9  # two cards of 100 Gb/s for each GPU
+    assert fitted(fit)["bandwidth_share"] > 0.9
 
 
 def made(machine: Machine, hosts: tuple[int, ...], sizes: list[int]) -> MeasuredTable:
@@ -117,7 +117,7 @@ def test_the_file_predicts_as_the_fit(tmp_path: Path) -> None:
     file = tmp_path / "my.yaml"
     file.write_text(fitted_text(fit, "mi300x", ["my.log"]))
     assert "nic-bandwidth=" in file.read_text() and "my.log" in file.read_text()
-    assert fitted(fit)["nic-bandwidth"] == pytest.approx(20e9, rel=1e-3)
+    assert fitted(fit)["nic-bandwidth"] == pytest.approx(0.9 * 20e9, rel=1e-3)  # cards are the bottleneck of all calls
     loaded = errors(load_machine(str(file)), table)
     assert loaded == pytest.approx(errors(fit.machine, table), abs=1e-9)
     file.with_name("again.yaml").write_text(fitted_text(fit, str(file), ["my.log"]))

@@ -24,7 +24,7 @@ def test_measured_times_are_predicted(predicted: Callable[[], Entry]) -> None:
 
 def test_most_times_of_other_logs_are_predicted(tmp_path: Path) -> None:
     errors = [one for log in OTHERS for one in errors_of(log, tmp_path)]
-    assert sum(abs(error) <= allowed(size) for size, error in errors) >= 0.7 * len(errors)
+    assert sum(abs(error) <= allowed(size) for size, error in errors) >= 0.75 * len(errors)
 
 
 def test_one_rule_chooses_algorithm_and_protocol() -> None:
@@ -36,7 +36,15 @@ def test_one_rule_chooses_algorithm_and_protocol() -> None:
 
 def test_rings_of_several_hosts_use_all_cards() -> None:
     found = hocket.simulate("all_reduce", "8G", machine="h100:4", algorithm="ring")
-    assert found.busbw is not None and found.busbw == pytest.approx(8 * 48.5e9, rel=0.01)
+    assert found.busbw is not None and found.busbw == pytest.approx(8 * 48.5e9, rel=0.02)
+
+
+def test_latency_and_bandwidth_add_up() -> None:
+    how = {"machine": "a100:4", "algorithm": "ring", "protocol": "Simple"}
+    begin, found = (hocket.simulate("all_reduce", size, **how) for size in (0, "128M"))
+    assert found.result is not None
+    copied = 2**27 / 32 / load_machine("a100").copy_bytes_per_second
+    assert found.seconds == pytest.approx(begin.seconds + found.result.link_seconds.max() + copied)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -68,7 +76,7 @@ def test_two_thousand_ranks_need_little_memory(algorithm: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     num_ranks, ratio, kibibytes = (float(word) for word in done.stdout.split())
-    assert num_ranks == 1984 and 1 <= ratio < 1.5 and kibibytes < 512 * KIB
+    assert num_ranks == 1984 and 1 <= ratio < 1.6 and kibibytes < 512 * KIB
 
 
 def test_a_slow_hop_is_waited_for_only_where_it_is() -> None:
@@ -146,7 +154,7 @@ def test_a_file_states_what_differs(tmp_path: Path) -> None:
     named, shipped = str(file), hocket.simulate("all_gather", 0, machine="h100", protocol="LL").seconds
     assert hocket.simulate("all_gather", 0, machine=named, protocol="LL").seconds == pytest.approx(shipped + 12e-6)
     large = hocket.simulate("all_gather", "8G", machine=f"{named}:2", algorithm="ring")
-    assert large.busbw == pytest.approx(4 * 48.5e9, rel=0.01) and large.topology == f"{named}:2"
+    assert large.busbw == pytest.approx(4 * 48.5e9, rel=0.02) and large.topology == f"{named}:2"
     inherited = tmp_path / "other.yaml"
     inherited.write_text("base: mine.yaml\nlaunch: 0us\n")
     assert load_machine(str(inherited)).hop_seconds == pytest.approx(1e-6), "a base lies beside its file"

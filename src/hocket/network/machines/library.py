@@ -1,10 +1,9 @@
 """Predicts the time of a GPU library's call on a machine, from one set of constants per machine and one rule.
 
 A library runs an algorithm in a *protocol*. Each has a start time, a time per hop, and a share of a link's bandwidth.
-Instead of the formulas of NCCL's cost model, what the library sends is simulated on the machine's network, with links
-as fast as the protocol allows.
-
-The rule: of all algorithms and protocols of the library, the one with the least predicted time runs.
+What the library sends is simulated on the machine's network, with links as fast as the protocol allows. Two rules are
+NCCL's own: of all algorithms and protocols of the library, the one with the least predicted time runs; and latency and
+bandwidth add up, because a channel's threads do not send ahead while they wait for a hop.
 """
 
 import math
@@ -167,8 +166,8 @@ class _Call:
                 found = routed.times(network.bytes_per_second, (inside, between), size)
         # A ring copies the last block out of the receive buffer, and nothing else overlaps with that copy.
         copied = size / placed.num_ranks / machine.copy_bytes_per_second if self.algorithm == "ring" else 0.0
-        seconds = begin + found.seconds + copied
         busy = float((found.link_bytes / network.bytes_per_second).max(initial=0.0))
+        seconds = begin + max(found.seconds, found.latency + busy) + copied
         return LibraryTime(
             topology=network,
             num_bytes=size,
