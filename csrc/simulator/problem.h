@@ -17,8 +17,8 @@ using Floats = std::span<const double>;
 
 /// Jobs are collectives that run at once; an actor is a rank of one job. A job is a sequence of repeats, and a repeat a
 /// pattern of messages, repeated. Each chunk is moved in pieces, as many in all chunks of a job. Of each piece an actor
-/// carries out its repeats in their order: what it sends in one starts when what it sent has left, what it receives is
-/// there and its work is done, of the same piece and the repeat before.
+/// carries out its repeats in their order: what it sends in one starts when what it sent has left (an eager message: is
+/// handed over), what it receives is there and its work is done, of the same piece and the repeat before.
 struct Problem {
     // Messages of pattern i: pattern_begins[i] to pattern_begins[i + 1], by source.
     Ints pattern_begins, source, target;

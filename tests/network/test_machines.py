@@ -35,8 +35,8 @@ def test_one_rule_chooses_algorithm_and_protocol() -> None:
 
 
 def test_rings_of_several_hosts_use_all_cards() -> None:
-    found = hocket.simulate("all_reduce", "8G", machine="h100:4", algorithm="ring")
-    assert found.busbw is not None and found.busbw == pytest.approx(8 * 48.5e9, rel=0.02)
+    found = hocket.simulate("all_reduce", "64G", machine="h100:4", algorithm="ring")
+    assert found.busbw is not None and found.busbw == pytest.approx(8 * 48.5e9, rel=0.01)
 
 
 def test_latency_and_bandwidth_add_up() -> None:
@@ -65,8 +65,8 @@ def test_every_call_takes_at_least_the_bound(machine: str, hosts: int, num_ranks
                     assert parts.latency + parts.bandwidth + parts.contention == pytest.approx(time.seconds)
 
 
-@pytest.mark.parametrize("algorithm", ["ring", "tree", "nvls"])
-def test_two_thousand_ranks_need_little_memory(algorithm: str) -> None:
+@pytest.mark.parametrize(("algorithm", "most"), [("ring", 1.53), ("tree", 1.5), ("nvls", 1.5)])
+def test_two_thousand_ranks_need_little_memory(algorithm: str, most: float) -> None:
     """In a process of its own: this one holds what other tests have left, and ru_maxrss would begin with that."""
     program = (
         "import hocket, re, pathlib\n"
@@ -76,7 +76,7 @@ def test_two_thousand_ranks_need_little_memory(algorithm: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     num_ranks, ratio, kibibytes = (float(word) for word in done.stdout.split())
-    assert num_ranks == 1984 and 1 <= ratio < 1.6 and kibibytes < 512 * KIB
+    assert num_ranks == 1984 and 1 <= ratio < most and kibibytes < 512 * KIB
 
 
 def test_a_slow_hop_is_waited_for_only_where_it_is() -> None:
@@ -153,8 +153,8 @@ def test_a_file_states_what_differs(tmp_path: Path) -> None:
     file.write_text("base: h100\nlaunch: 5us\nhop_latency: 1us\nbandwidth_share: 0.5\nfabric: efa\n")
     named, shipped = str(file), hocket.simulate("all_gather", 0, machine="h100", protocol="LL").seconds
     assert hocket.simulate("all_gather", 0, machine=named, protocol="LL").seconds == pytest.approx(shipped + 12e-6)
-    large = hocket.simulate("all_gather", "8G", machine=f"{named}:2", algorithm="ring")
-    assert large.busbw == pytest.approx(4 * 48.5e9, rel=0.02) and large.topology == f"{named}:2"
+    large = hocket.simulate("all_gather", "64G", machine=f"{named}:2", algorithm="ring")
+    assert large.busbw == pytest.approx(4 * 48.5e9, rel=0.01) and large.topology == f"{named}:2"
     inherited = tmp_path / "other.yaml"
     inherited.write_text("base: mine.yaml\nlaunch: 0us\n")
     assert load_machine(str(inherited)).hop_seconds == pytest.approx(1e-6), "a base lies beside its file"

@@ -214,6 +214,7 @@ def test_csv_of_bench() -> None:
         ("all_reduce,4,ring,4096", "all_reduce,8,ring,4096", "line 4: expected one collective"),
         ("bus_bw", "bandwidth", "line 1: expected a column bus_bw"),
         (",,", ",x,", "line 3: expected a number in the column nwrong"),
+        ("ring,4096", "ring,inf", "line 4: expected a number in the column size; found 'inf'"),
     ],
 )
 def test_damaged_csv_is_refused(old: str, new: str, says: str) -> None:

@@ -1,6 +1,7 @@
 """Reads what `hocket bench --format csv` prints: a line for each size and mode."""
 
 import csv
+import math
 
 from hocket.network.calibration.bench_json import JsonRow, JsonTiming, table_of_rows
 from hocket.network.calibration.measured_calls import MOST_RANKS, MeasuredTable, named_collective, wrong
@@ -47,6 +48,9 @@ def read_csv(text: str, source: str) -> MeasuredTable:
 
 def _number(source: str, where: str, name: str, text: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise wrong(source, where, f"expected a number in the column {name}; found {text!r}") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise wrong(source, where, f"expected a number in the column {name}; found {text!r}")
+    return number
